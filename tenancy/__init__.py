@@ -1,0 +1,1 @@
+"""Isolated, encrypted, quota-bound tool-result stores for multi-user Haystack agents."""

@@ -1,0 +1,1 @@
+"""Tests, each named as the promise it holds."""
