@@ -103,7 +103,7 @@ def _create_partial_index(name: str, table: str, columns: list[str], *, where: s
 def _create_catalogue() -> None:
     op.create_table(
         "tenancy_catalogue",
-        _version("id"),
+        sa.Column("id", sa.SmallInteger, autoincrement=False, nullable=False),
         _id("catalogue_id"),
         _count("created_at_us"),
         _count("cleaned_at_us", nullable=True),
