@@ -1,0 +1,15 @@
+"""The command `tenancy`. Nothing here imports Haystack, SQLAlchemy, alembic or cryptography before a command runs."""
+
+import io
+import sys
+
+from tenancy.cli.app import app
+
+
+def main() -> None:
+    """Run the command line of this process and exit with one of `tenancy.cli.exits.ExitCode`, or 130 if interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that this terminal cannot print must not end a command half way.
+            stream.reconfigure(errors="backslashreplace")
+    app(prog_name="tenancy")

@@ -1,0 +1,204 @@
+"""The checks of `tenancy doctor`. Each looks at one thing and changes nothing."""
+
+import os
+import shutil
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from tenancy.cli.output import moment, size
+from tenancy.cli.place import Place
+from tenancy.errors import SchemaOutdated, TenancyError
+
+_GIB: Final = 2**30
+#: Less free space than this is a warning; less than a sixteenth of it a failure.
+_ROOM_BYTES: Final = 1 * _GIB
+_CLEANUP_DUE: Final = timedelta(days=2)
+#: Versions with the fix of the WAL-reset bug, which may corrupt a database that several connections write
+#: (https://www.sqlite.org/wal.html#walresetbug).
+_SQLITE_FIXED: Final = (3, 51, 3)
+_SQLITE_BACKPORTS: Final = {(3, 50): 7, (3, 44): 6}
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """
+    One line of the report.
+
+    :param name: What was looked at; pinned.
+    :param status: How it is.
+    :param detail: What was found.
+    :param advice: What to do; nothing if it is well.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    advice: str = ""
+
+
+def run_checks(place: Place) -> Iterator[Check]:
+    """Look at everything. What depends on something that failed is left out."""
+    yield environment(os.environ)
+    found_key = key(place)
+    found_schema = schema(place)
+    found_store = store(place)
+    yield found_key
+    yield found_schema
+    yield found_store
+    if Status.FAIL not in (found_key.status, found_schema.status, found_store.status):
+        yield from catalogue(place)
+    yield tracing()
+    yield disk(place)
+    if place.database_url().startswith("sqlite"):
+        yield sqlite(sqlite3.sqlite_version_info)
+
+
+def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
+    """Look for variables that look like settings and are none."""
+    from tenancy.settings import Settings
+
+    prefix = "HAYSTACK_TENANCY_"
+    known = {*Settings.model_fields, "data", "config", "secrets_dir"}
+    unknown = sorted(
+        name
+        for name in variables
+        if name.startswith(prefix) and name.removeprefix(prefix).lower().partition("__")[0] not in known
+    )
+    if unknown:
+        return Check(
+            "environment", Status.WARN, f"Not settings: {', '.join(unknown)}.", "Check the spelling, or ignore this."
+        )
+    return Check("environment", Status.OK, "No variable is misspelt.")
+
+
+def key(place: Place) -> Check:
+    """Look whether the key is there and nobody else can read it."""
+    from tenancy.key_providers import open_key_provider
+
+    try:
+        open_key_provider(place.keys()).close()
+    except TenancyError as error:
+        return Check("key", Status.FAIL, str(error), "Restore the key or its mode; without it nothing can be read.")
+    return Check("key", Status.OK, "It is there, and only this user can read it.")
+
+
+def schema(place: Place) -> Check:
+    """Look whether the database answers and has this version's schema."""
+    from tenancy.upgrade import check
+
+    try:
+        check(place.database_url())
+    except SchemaOutdated as error:
+        return Check("database", Status.FAIL, str(error), "Do what it says.")
+    except TenancyError as error:
+        return Check("database", Status.FAIL, str(error), "Check that the database is there and may be reached.")
+    return Check("database", Status.OK, "It answers, and its schema is current.")
+
+
+def store(place: Place) -> Check:
+    """Look whether the store's directory belongs to this user, and to nobody else."""
+    url = place.store_url()
+    if url == "memory:":
+        return Check("store", Status.WARN, "Results are lost when the process ends.", "Use file:/// or database:.")
+    if not url.startswith("file://"):
+        return Check("store", Status.OK, "Results are in the database.")
+    path = store_path(place)
+    try:
+        found = path.stat()
+    except OSError:
+        return Check("store", Status.FAIL, f"{path} is not there.", "Run `tenancy init`.")
+    if not stat.S_ISDIR(found.st_mode):
+        return Check("store", Status.FAIL, f"{path} is not a directory.", "Correct store_url.")
+    if found.st_uid != os.geteuid():
+        return Check("store", Status.FAIL, f"{path} belongs to uid {found.st_uid}.", f"Run as uid {found.st_uid}.")
+    if found.st_mode & 0o077:
+        return Check("store", Status.FAIL, f"Others may enter {path}.", f"chmod 700 {path}")
+    return Check("store", Status.OK, "Only this user can enter it.")
+
+
+def store_path(place: Place) -> Path:
+    """Return the directory of a `file:` store."""
+    from urllib.parse import unquote
+
+    return Path(unquote(place.store_url().removeprefix("file://")))
+
+
+def catalogue(place: Place) -> Iterator[Check]:
+    """Look whether key, catalogue and store belong together, and when cleanup last ran."""
+    try:
+        with closing(place.open()) as manager:
+            cleaned_at = manager.cleaned_at()
+    except TenancyError as error:
+        yield Check("catalogue", Status.FAIL, str(error), "Use the key file and directory that belong to it.")
+        return
+    yield Check("catalogue", Status.OK, "The key is the one it was made with.")
+    if cleaned_at is None or datetime.now(UTC) - cleaned_at > _CLEANUP_DUE:
+        last = moment(cleaned_at)
+        yield Check("cleanup", Status.WARN, f"Last complete cleanup: {last}.", "Run `tenancy cleanup` from cron.")
+        return
+    yield Check("cleanup", Status.OK, f"Last complete cleanup: {moment(cleaned_at)}.")
+
+
+def tracing() -> Check:
+    """Look whether Haystack would put what tools return into traces."""
+    from haystack.tracing.tracer import tracer
+
+    if tracer.is_content_tracing_enabled:
+        return Check(
+            "tracing",
+            Status.WARN,
+            "Haystack traces content: what users say and tools return leaves this library's protection.",
+            "Unset HAYSTACK_CONTENT_TRACING_ENABLED.",
+        )
+    return Check("tracing", Status.OK, "Haystack traces no content.")
+
+
+def disk(place: Place) -> Check:
+    """Look whether there is room on the disks of the store and the database."""
+    paths = []
+    if place.store_url().startswith("file://"):
+        paths.append(store_path(place))
+    if place.database_url().startswith("sqlite:///"):
+        paths.append(Path(place.database_url().removeprefix("sqlite:///")))
+    free = [shutil.disk_usage(existing).free for path in paths if (existing := _existing(path)) is not None]
+    if not free:
+        return Check("disk", Status.OK, "Nothing is kept on a disk of this machine.")
+    detail = f"{size(min(free))} free."
+    if min(free) < _ROOM_BYTES // 16:
+        return Check("disk", Status.FAIL, detail, "Make room; run `tenancy cleanup`.")
+    if min(free) < _ROOM_BYTES:
+        return Check("disk", Status.WARN, detail, "Make room; run `tenancy cleanup`.")
+    return Check("disk", Status.OK, detail)
+
+
+def _existing(path: Path) -> Path | None:
+    return next((each for each in (path, *path.absolute().parents) if each.exists()), None)
+
+
+def sqlite(version: tuple[int, int, int]) -> Check:
+    """Look whether this SQLite is one that keeps a database whole under concurrent writers."""
+    written = ".".join(map(str, version))
+    backport = _SQLITE_BACKPORTS.get(version[:2])
+    if version >= _SQLITE_FIXED or (backport is not None and version[2] >= backport):
+        return Check("sqlite", Status.OK, f"SQLite {written}.")
+    return Check(
+        "sqlite",
+        Status.WARN,
+        f"SQLite {written} has the WAL-reset bug, which can damage a database that several processes write.",
+        "Use a Python with SQLite 3.51.3 or newer, or PostgreSQL.",
+    )

@@ -1,0 +1,29 @@
+"""`tenancy db`: the schema."""
+
+from tenancy.cli.invocation import Invocation
+from tenancy.cli.output import Table, note
+
+
+def upgrade(invocation: Invocation) -> None:
+    """Bring the database's schema to this version. Waits up to 60 s for another upgrade, then exits 5."""
+    from tenancy.schema import HEAD_REVISION
+    from tenancy.upgrade import upgrade as upgrade_schema
+
+    upgrade_schema(invocation.place().database_url())
+    note("The schema is current.")
+    _show(invocation, HEAD_REVISION)
+
+
+def check(invocation: Invocation) -> None:
+    """Exit 0 if the database has exactly this version's schema, 6 if not. Changes nothing."""
+    from tenancy.schema import HEAD_REVISION
+    from tenancy.upgrade import check as check_schema
+
+    check_schema(invocation.place().database_url())
+    _show(invocation, HEAD_REVISION)
+
+
+def _show(invocation: Invocation, revision: str) -> None:
+    invocation.output.show(
+        {"revision": revision, "current": True}, Table.of_fields({"revision": revision, "current": "yes"})
+    )

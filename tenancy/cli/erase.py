@@ -1,0 +1,45 @@
+"""`tenancy erase`: a user or a tenant, for good, with a receipt."""
+
+from contextlib import closing
+
+from tenancy.cli.consent import DryRunOption, YesOption, ask, require_terminal
+from tenancy.cli.exits import ExitCode, Refusal
+from tenancy.cli.invocation import Invocation
+from tenancy.cli.receipts import Forecast, show_forecast, show_receipt
+from tenancy.cli.who import TenantOption, UserOption, spoken
+
+
+def user(
+    invocation: Invocation,
+    *,
+    tenant: TenantOption,
+    user: UserOption,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+) -> None:
+    """Erase a user with all sessions and results. An interrupted erasure resumes under its receipt."""
+    _erase(invocation, tenant=tenant, user=user, dry_run=dry_run, yes=yes)
+
+
+def tenant(
+    invocation: Invocation, *, tenant: TenantOption, dry_run: DryRunOption = False, yes: YesOption = False
+) -> None:
+    """Erase a tenant with all users, sessions and results. An interrupted erasure resumes under its receipt."""
+    _erase(invocation, tenant=tenant, user=None, dry_run=dry_run, yes=yes)
+
+
+def _erase(invocation: Invocation, *, tenant: str, user: str | None, dry_run: bool, yes: bool) -> None:
+    level = "tenant" if user is None else "user"
+    if not dry_run:
+        require_terminal(yes=yes)
+    with closing(invocation.place().open()) as manager:
+        usage = manager.usage(tenant=tenant, user=user)
+        forecast = Forecast(level=level, sessions=usage.sessions, results=usage.results, used_bytes=usage.used_bytes)
+        if dry_run:
+            show_forecast(invocation.output, forecast)
+            return
+        ask(f"Erase {spoken(tenant=tenant, user=user)} for good ({forecast.spoken()})?", yes=yes)
+        receipt = manager.erase_tenant(tenant=tenant) if user is None else manager.erase_user(tenant=tenant, user=user)
+    if receipt.receipt_id is None:
+        raise Refusal(f"There is no such {level}; nothing was changed.", code=ExitCode.NOT_FOUND)
+    show_receipt(invocation.output, receipt)

@@ -1,0 +1,87 @@
+"""`tenancy init`: everything an empty installation needs, once."""
+
+import os
+from contextlib import closing, suppress
+from pathlib import Path
+
+from tenancy.cli.invocation import Invocation
+from tenancy.cli.output import Table, note
+from tenancy.cli.place import Place
+from tenancy.errors import ConfigurationError, SchemaOutdated
+
+
+def init(invocation: Invocation) -> None:
+    """Create what is missing: key file, schema, directories. May be repeated; overwrites nothing."""
+    place = invocation.place()
+    created = _init_directory(place) if place.settings is None else _init_settings(place)
+    note("Created what was missing." if created else "Everything was there already.")
+    # Not the database's URL, which may hold a password.
+    where = {
+        "database": "sqlite" if place.database_url().startswith("sqlite") else "postgresql",
+        "store": place.store_url(),
+        "keys": place.keys(),
+    }
+    invocation.output.show(
+        {"created": created, **where}, Table.of_fields({"created": ", ".join(created) or "nothing", **where})
+    )
+
+
+def _init_directory(place: Place) -> list[str]:
+    data = place.data or Path()
+    missing = [name for name in ("catalogue.sqlite3", "keys.json", "results") if not (data / name).exists()]
+    place.open().close()
+    return missing
+
+
+def _init_settings(place: Place) -> list[str]:
+    from tenancy.key_providers import create_key_file, open_key_provider
+    from tenancy.upgrade import check, upgrade
+
+    key_file = Path(place.keys().removeprefix("file:")) if place.keys().startswith("file:") else None
+    created = []
+    # Whatever can refuse does so before the first change; the database, which is the likeliest to, changes first.
+    if key_file is None or os.path.lexists(key_file):
+        open_key_provider(place.keys()).close()
+    elif _knows_keys(place):
+        # A new key would open none of what is there, and would hide that the old one is lost.
+        raise ConfigurationError(
+            f"The key file {key_file} is missing, and the catalogue was made with its key. Restore it; "
+            "nothing was changed."
+        )
+    elif not os.access(key_file.parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
+    try:
+        check(place.database_url())
+    except SchemaOutdated:
+        upgrade(place.database_url())
+        created.append("schema")
+    if key_file is not None and not os.path.lexists(key_file):
+        try:
+            create_key_file(key_file)
+            created.append("key file")
+        except FileExistsError:
+            # Somebody else's `init` was faster, and theirs is as good.
+            pass
+    # Makes the store's directory, and the catalogue remembers the key.
+    place.open().close()
+    return created
+
+
+def _knows_keys(place: Place) -> bool:
+    """Whether the catalogue was ever opened with a key; not if there is no catalogue yet."""
+    from stores.errors import StoreError
+    from stores.sql import Database
+    from tenancy.catalogue import Catalogue
+    from tenancy.clock import Clock
+    from tenancy.quotas import DEFAULT_LIMITS
+    from tenancy.upgrade import check
+
+    # Missing, or of another version; in the latter the keys are there to be asked for all the same.
+    with suppress(SchemaOutdated):
+        check(place.database_url())
+    with closing(Database(place.database_url())) as database:
+        try:
+            return bool(Catalogue(database, clock=Clock(), defaults=DEFAULT_LIMITS).identity.root_keys())
+        except StoreError:
+            # It answered a moment ago, so what is missing is the table, or the SQLite file.
+            return False

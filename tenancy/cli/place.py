@@ -1,0 +1,86 @@
+"""Which installation a command works on: a data directory, or one that is configured."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from tenancy.cli.exits import ExitCode, Refusal
+from tenancy.quotas import DEFAULT_LIMITS, Limits
+
+if TYPE_CHECKING:
+    from tenancy.manager import SessionManager
+    from tenancy.settings import Settings
+
+_PREFIX = "HAYSTACK_TENANCY_"
+_NOTHING = (
+    "Nothing is configured: pass --data DIR or --config FILE, or set HAYSTACK_TENANCY_DATA or HAYSTACK_TENANCY_CONFIG."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """
+    A data directory as `SessionManager.local` knows it, or settings. Exactly one of the two.
+
+    :param data: The directory; `None` when `settings` are given.
+    :param settings: The settings; `None` when `data` is given.
+    """
+
+    data: Path | None
+    settings: "Settings | None"
+
+    @classmethod
+    def find(cls, *, data: Path | None, config: Path | None, environment: Mapping[str, str] = os.environ) -> Self:
+        """
+        Decide between the options of the command line and the environment. An option beats any variable.
+
+        :raises Refusal: If both options are given, or nothing is configured.
+        :raises ConfigurationError: If the settings are not usable.
+        """
+        if data is not None and config is not None:
+            raise Refusal("Pass either --data or --config, not both.", code=ExitCode.USAGE)
+        if data is None and config is None and environment.get(f"{_PREFIX}DATA"):
+            data = Path(environment[f"{_PREFIX}DATA"])
+        if data is not None:
+            return cls(data=data, settings=None)
+        if config is None and not any(name.startswith(_PREFIX) and value for name, value in environment.items()):
+            raise Refusal(_NOTHING, code=ExitCode.USAGE)
+        from tenancy.settings import Settings
+
+        return cls(data=None, settings=Settings.load(config))
+
+    def database_url(self) -> str:
+        """Where the catalogue is."""
+        if self.settings is not None:
+            return self.settings.database_url
+        return f"sqlite:///{self._local('catalogue.sqlite3')}"
+
+    def keys(self) -> str:
+        """Where the key is."""
+        return self.settings.keys if self.settings is not None else f"file:{self._local('keys.json')}"
+
+    def store_url(self) -> str:
+        """Where the results are."""
+        return self.settings.store_url if self.settings is not None else f"file://{self._local('results')}"
+
+    def default_limits(self) -> Limits:
+        """The limits that hold where none are set."""
+        return self.settings.limits if self.settings is not None else DEFAULT_LIMITS
+
+    def _local(self, name: str) -> Path:
+        return (self.data or Path()).absolute() / name
+
+    def open(self) -> "SessionManager":
+        """
+        Open the manager. The caller closes it.
+
+        :raises ConfigurationError: If a file, directory or key is missing, unsafe or not of this installation.
+        :raises SchemaOutdated: If the database's schema is older or newer.
+        """
+        from tenancy.manager import SessionManager
+
+        if self.settings is not None:
+            return SessionManager.from_settings(self.settings)
+        return SessionManager.local(self.data or Path())
