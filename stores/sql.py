@@ -179,6 +179,14 @@ class Database:
             finally:
                 self._abandon(connection)
 
+    def joined(self, connection: Any) -> Transaction:
+        """
+        Return a transaction that somebody else has begun and will end.
+
+        :param connection: A driver connection of this database, inside an open transaction.
+        """
+        return Transaction(connection, self.dialect, self._errors)
+
     def checkpoint(self) -> None:
         """Move SQLite's write-ahead log into the database file as far as readers allow. Nothing on PostgreSQL."""
         if self.is_sqlite:
