@@ -1,14 +1,36 @@
 """Blobs as rows, in SQLite or PostgreSQL."""
 
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
 import sqlalchemy as sa
+from sqlalchemy import event
+
+from stores.blob import BlobInfo
+from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, StoreUnavailable
+from stores.names import require_name
+from stores.ranges import require_range
+from stores.sql import Conflict, Database, Statement, Transaction
 
 #: The table's name, which migrations and the store share.
 BLOB_TABLE = "tenancy_blobs"
 
+#: The largest blob. SQLite takes 10^9 bytes in a row (https://sqlite.org/limits.html); PostgreSQL 2^30 in a message,
+#: and it answers in hexadecimal, which is twice as long.
+MAX_BYTES: Final = 500_000_000
+#: Rows in one step of a listing.
+_PAGE: Final = 500
+#: Rows in one transaction of `destroy`, so that other writers get their turn.
+_DELETES_AT_ONCE: Final = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def blob_table(metadata: sa.MetaData) -> sa.Table:
     """Describe the table of blobs inside `metadata`. On PostgreSQL its `data` column has STORAGE EXTERNAL."""
-    return sa.Table(
+    table = sa.Table(
         BLOB_TABLE,
         metadata,
         sa.Column("outer_name", sa.String(32), primary_key=True),
@@ -17,3 +39,200 @@ def blob_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("created_at_us", sa.BigInteger, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
+    # Sealed bytes do not compress; and substr() can then fetch the pages of a range instead of the whole value.
+    external = sa.DDL("ALTER TABLE %(fullname)s ALTER COLUMN data SET STORAGE EXTERNAL")  # type: ignore[no-untyped-call]
+    event.listen(table, "after_create", external.execute_if(dialect="postgresql"))
+    return table
+
+
+class DatabaseStore:
+    """
+    A store in the table `tenancy_blobs`, which must exist.
+
+    Durable as `database` was opened to be. Closing the store leaves the database open: it belongs to the caller.
+
+    :param time_ns: Nanoseconds since 1970, for the times in listings.
+    """
+
+    joins_transactions = True
+
+    def __init__(self, database: Database, *, time_ns: Callable[[], int] = time.time_ns) -> None:
+        self._database = database
+        self._time_ns = time_ns
+        self._statements = _Statements(blob_table(sa.MetaData()))
+        self._closed = False
+
+    def namespace(self, outer: str, inner: str) -> "DatabaseNamespace":
+        """Return the handle of one room."""
+        return DatabaseNamespace(self, require_name(outer), require_name(inner))
+
+    def namespaces(self) -> Iterator[tuple[str, str]]:
+        """Go through the rooms that hold anything, in pages; no connection is held between them."""
+        outer = inner = ""
+        while True:
+            self._require_open()
+            with self._database.reading() as transaction:
+                rows = transaction.all(self._statements.rooms_after, after_outer=outer, after_inner=inner)
+            for outer, inner in rows:
+                yield outer, inner
+            if len(rows) < _PAGE:
+                return
+
+    def close(self) -> None:
+        """Refuse later calls with `StoreUnavailable`."""
+        self._closed = True
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("The store was closed.")
+
+
+class DatabaseNamespace:
+    """
+    One room of a `DatabaseStore`: a row filter.
+
+    Each call is a transaction of its own, unless the room is `joined` to one of the caller's.
+    """
+
+    __slots__ = ("_connection", "_inner", "_outer", "_store")
+
+    def __init__(self, store: DatabaseStore, outer: str, inner: str, *, connection: Any = None) -> None:
+        self._store = store
+        self._outer = outer
+        self._inner = inner
+        self._connection = connection
+
+    def joined(self, connection: Any) -> "DatabaseNamespace":
+        """
+        Return this room inside the caller's transaction, which nothing here begins, commits or rolls back.
+
+        After `BlobExists` a PostgreSQL transaction is aborted and can only be rolled back; a SQLite one can go on.
+
+        :param connection: The driver's connection, inside an open transaction of the same database. The handle is of
+            use as long as that transaction, and in its thread only.
+        """
+        return DatabaseNamespace(self._store, self._outer, self._inner, connection=connection)
+
+    def put(self, name: str, data: bytes) -> None:
+        """
+        Create a blob.
+
+        :raises StoreDenied: If it is larger than `MAX_BYTES`.
+        """
+        require_name(name)
+        if len(data) > MAX_BYTES:
+            raise StoreDenied(f"A database keeps blobs of at most {MAX_BYTES} bytes; use the filesystem store.")
+        created_at_us = self._store._time_ns() // 1000
+        insert = self._store._statements.insert
+        try:
+            with self._writing() as transaction:
+                transaction.execute(insert, **self._room, name=name, created_at_us=created_at_us, data=data)
+        except Conflict:
+            raise BlobExists("A blob of this name is there already.") from None
+
+    def get(self, name: str, *, size_bytes: int) -> bytes:
+        """Return a whole blob."""
+        require_name(name)
+        with self._reading() as transaction:
+            row = transaction.one(self._store._statements.whole, **self._room, name=name, size_bytes=size_bytes)
+        return _checked(row, length=size_bytes)
+
+    def get_range(self, name: str, *, start: int, length: int, size_bytes: int) -> bytes:
+        """Return a part of a blob. The database reads only that part."""
+        require_name(name)
+        require_range(start=start, length=length, size_bytes=size_bytes)
+        part = {"first": start + 1, "length": length, "size_bytes": size_bytes}
+        with self._reading() as transaction:
+            row = transaction.one(self._store._statements.part, **self._room, name=name, **part)
+        return _checked(row, length=length)
+
+    def delete(self, name: str) -> None:
+        """Make sure there is no blob of this name."""
+        require_name(name)
+        with self._writing() as transaction:
+            transaction.execute(self._store._statements.delete, **self._room, name=name)
+
+    def list(self) -> Iterator[BlobInfo]:
+        """Go through the blobs in pages; no connection is held between them."""
+        after = ""
+        while True:
+            with self._reading() as transaction:
+                rows = transaction.all(self._store._statements.blobs_after, **self._room, after=after)
+            for after, size_bytes, created_at_us in rows:
+                yield BlobInfo(after, size_bytes, _EPOCH + timedelta(microseconds=created_at_us))
+            if len(rows) < _PAGE:
+                return
+
+    def destroy(self) -> None:
+        """Remove every blob of this room, in several transactions unless joined to one."""
+        removed = _DELETES_AT_ONCE
+        while removed == _DELETES_AT_ONCE:
+            with self._writing() as transaction:
+                removed = transaction.execute(self._store._statements.delete_some, **self._room)
+
+    @property
+    def _room(self) -> dict[str, str]:
+        return {"outer_name": self._outer, "inner_name": self._inner}
+
+    def _writing(self) -> AbstractContextManager[Transaction]:
+        self._store._require_open()
+        if self._connection is not None:
+            return nullcontext(self._store._database.joined(self._connection))
+        return self._store._database.writing()
+
+    def _reading(self) -> AbstractContextManager[Transaction]:
+        self._store._require_open()
+        if self._connection is not None:
+            return nullcontext(self._store._database.joined(self._connection))
+        return self._store._database.reading()
+
+
+def _checked(row: tuple[Any, ...] | None, *, length: int) -> bytes:
+    if row is None:
+        raise BlobNotFound("There is no such blob.")
+    data = row[0]
+    # SQLite keeps what it is given, text and numbers too; and the query leaves data of a wrong size out.
+    if not isinstance(data, bytes) or len(data) != length:
+        raise BlobCorrupt("The blob has another size or kind than it was written with.")
+    return data
+
+
+class _Statements:
+    """What the store says to the database, each statement compiled once."""
+
+    def __init__(self, table: sa.Table) -> None:
+        columns = table.c
+        in_room = sa.and_(
+            columns.outer_name == sa.bindparam("outer_name"), columns.inner_name == sa.bindparam("inner_name")
+        )
+        is_blob = sa.and_(in_room, columns.name == sa.bindparam("name"))
+        size = sa.func.length(columns.data)
+        # The size is compared where the bytes are: a blob of a wrong size, however large, never travels.
+        right_size = size == sa.bindparam("size_bytes", type_=sa.BigInteger)
+        first, length = sa.bindparam("first", type_=sa.Integer), sa.bindparam("length", type_=sa.Integer)
+        room = sa.tuple_(columns.outer_name, columns.inner_name)
+        after_room = sa.tuple_(
+            sa.bindparam("after_outer", type_=sa.String), sa.bindparam("after_inner", type_=sa.String)
+        )
+        some = sa.select(columns.name).where(in_room).limit(sa.literal_column(str(_DELETES_AT_ONCE)))
+
+        self.insert = Statement(sa.insert(table))
+        self.whole = Statement(sa.select(sa.case((right_size, columns.data))).where(is_blob))
+        self.part = Statement(
+            sa.select(sa.case((right_size, sa.func.substr(columns.data, first, length)))).where(is_blob)
+        )
+        self.delete = Statement(sa.delete(table).where(is_blob))
+        self.delete_some = Statement(sa.delete(table).where(in_room, columns.name.in_(some.scalar_subquery())))
+        self.blobs_after = Statement(
+            sa.select(columns.name, size, columns.created_at_us)
+            .where(in_room, columns.name > sa.bindparam("after"))
+            .order_by(columns.name)
+            .limit(sa.literal_column(str(_PAGE)))
+        )
+        self.rooms_after = Statement(
+            sa.select(columns.outer_name, columns.inner_name)
+            .where(room > after_room)
+            .distinct()
+            .order_by(columns.outer_name, columns.inner_name)
+            .limit(sa.literal_column(str(_PAGE)))
+        )

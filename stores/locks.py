@@ -1,0 +1,28 @@
+"""A lock that a fork cannot leave locked."""
+
+import os
+import threading
+from types import TracebackType
+
+
+class ProcessLock:
+    """
+    A lock for the threads of one process. A forked child starts with a lock of its own.
+
+    An ordinary lock that another thread holds at the moment of a fork stays locked in the child for ever, since that
+    thread does not exist there.
+    """
+
+    __slots__ = ("_locks",)
+
+    def __init__(self) -> None:
+        self._locks: dict[int, threading.Lock] = {}
+
+    def __enter__(self) -> None:
+        # setdefault is one step of the interpreter: two threads of a new child get the same lock.
+        self._locks.setdefault(os.getpid(), threading.Lock()).acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._locks[os.getpid()].release()
