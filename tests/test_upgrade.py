@@ -259,6 +259,8 @@ def test_a_directory_that_is_missing_or_not_writable_is_refused() -> None:
         (outer / "closed").mkdir(mode=0o555)
         (outer / "open").mkdir()
         (outer / "open").chmod(0o777)
+        # Loads alembic, too, while this process may still read where it is installed.
+        upgrade(f"sqlite:///{outer / 'open' / 'catalogue.sqlite3'}")
         with unprivileged():
             assert os.access(outer / "open", os.W_OK, effective_ids=True)
             for folder in (outer / "closed", outer / "missing", Path(__file__)):
