@@ -113,26 +113,28 @@ def test_twelve_threads_upgrade_twelve_databases_of_one_process(tmp_path: Path) 
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=run, args=(url,)) for url in urls]
+    threads = [threading.Thread(target=run, args=(url,), daemon=True) for url in urls]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
 
+    assert not any(thread.is_alive() for thread in threads)
     assert failures == []
     for url in urls:
         require(url)
 
 
 def test_an_upgrade_waits_for_another_one_and_then_succeeds(empty_database_url: str) -> None:
-    waiting = threading.Thread(target=upgrade, args=(empty_database_url,))
+    waiting = threading.Thread(target=upgrade, args=(empty_database_url,), daemon=True)
     with locked_for_migration(empty_database_url):
         waiting.start()
         waiting.join(0.4)
         assert waiting.is_alive()
         assert not METADATA.tables.keys() & table_names(empty_database_url)
-    waiting.join()
+    waiting.join(60)
 
+    assert not waiting.is_alive()
     require(empty_database_url)
 
 
