@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from stores.blob import BlobInfo
-from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, StoreUnavailable
+from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, Conflict, StoreDenied, StoreUnavailable
 from stores.names import require_name
 from stores.ranges import require_range
-from stores.sql import Conflict, Database, Statement, Transaction
+from stores.sql import Database, Statement, Transaction
 
 #: The table's name, which migrations and the store share.
 BLOB_TABLE = "tenancy_blobs"

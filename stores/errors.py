@@ -36,3 +36,7 @@ class StoreUnavailable(StoreError):
     """The store did not answer, or not in time."""
 
     retryable = True
+
+
+class Conflict(StoreError):
+    """A unique or foreign key refused the statement. The transaction must be given up."""

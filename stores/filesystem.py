@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stores.blob import BlobInfo
+from stores.connections import Durability
 from stores.descriptors import Directories, Directory
 from stores.entries import (
     directories_in,
@@ -30,7 +31,6 @@ from stores.errors import BlobExists, BlobNotFound, StoreError, StoreUnavailable
 from stores.names import is_name, require_name
 from stores.ranges import require_range
 from stores.roots import open_root
-from stores.sql import Durability
 from stores.system_errors import translated
 from stores.trash import Trash
 

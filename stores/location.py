@@ -7,10 +7,11 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from stores.blob import BlobStore
+from stores.connections import Durability
 from stores.database import DatabaseStore
 from stores.filesystem import FilesystemStore
 from stores.memory import MemoryStore
-from stores.sql import Database, Durability
+from stores.sql import Database
 
 _FORMS: Final = "A store URL is one of file:///ABSOLUTE/PATH, database: and memory:."
 

@@ -16,6 +16,7 @@ Event = Literal[
     "policy_failed",
     "compaction_failed",
     "binding_failed",
+    "not_reclaimed",
 ]
 
 _SENTENCES: Final[dict[Event, str]] = {
@@ -27,6 +28,7 @@ _SENTENCES: Final[dict[Event, str]] = {
     "read_failed": "A stored result could not be read.",
     "policy_failed": "An offload policy raised. Its result was offloaded.",
     "compaction_failed": "The conversation could not be compacted. It stays as it is.",
+    "not_reclaimed": "Something that has expired could not be removed. The next cleanup tries again.",
     "binding_failed": "A tool could not be bound to its session. It runs without one of its own.",
 }
 

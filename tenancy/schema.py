@@ -213,7 +213,7 @@ USAGE: Final = sa.Table(
     sa.Column("used_bytes", sa.BigInteger, nullable=False),
     sa.Column("results", sa.BigInteger, nullable=False),
     sa.Column("sessions", sa.BigInteger, nullable=False),
-    # The number of the session's newest result; 0 on tenants and users.
+    # The number of the newest result ever charged here; sessions count up with it.
     sa.Column("last_number", sa.BigInteger, nullable=False),
     sa.ForeignKeyConstraint(["tenant_id"], ["tenancy_tenants.tenant_id"]),
     sa.CheckConstraint("used_bytes >= 0 AND results >= 0 AND sessions >= 0", name="not_negative"),

@@ -26,7 +26,7 @@ Durability = Literal["power", "process"]
 
 def _database_url(value: object) -> str:
     # Here, not above: settings are read by commands that need no database.
-    from stores.sql import parse_url
+    from stores.connections import parse_url
 
     try:
         parse_url(_text(value))

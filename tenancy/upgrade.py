@@ -1,8 +1,8 @@
 """
 The schema's revision: bring a database to it, and tell whether it is there.
 
-Alembic is imported only by `upgrade`, so that a program that merely opens a catalogue never loads it. No message holds
-a URL. Logging is left to the application.
+Alembic is imported only where there is something to upgrade, so that a program that merely opens a catalogue never
+loads it. No message holds a URL. Logging is left to the application.
 """
 
 import os
@@ -16,8 +16,9 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from stores.connections import create_sqlite_file, parse_url
 from stores.errors import StoreDenied, StoreError, StoreFull
-from stores.sql import Database, Statement, create_sqlite_file, parse_url
+from stores.sql import Database, Statement
 from tenancy.errors import (
     AlreadyRunning,
     ConfigurationError,
@@ -65,17 +66,14 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
     :raises ConfigurationError: If the URL is not one of ours, or the directory or the role does not allow it.
     :raises StorageUnavailable: If the database cannot be reached.
     """
+    with _opened(database_url, create=True) as database:
+        if _stored_revision(database) == HEAD_REVISION:
+            return
+
     from alembic import command
     from alembic.config import Config
     from alembic.script.revision import ResolutionError
     from alembic.util import CommandError
-
-    with _opened(database_url, create=True) as database:
-        stored = _stored_revision(database)
-    if stored == HEAD_REVISION:
-        return
-    if _is_newer(stored):
-        raise SchemaOutdated(_NEWER)
 
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
@@ -86,7 +84,7 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         except CommandError as error:
             if not isinstance(error.__cause__, ResolutionError):
                 raise
-            # Newer code has upgraded past us since we looked.
+            # Alembic knows no such revision: newer code was here.
             raise SchemaOutdated(_NEWER) from None
 
 
@@ -206,13 +204,13 @@ def _stored_revision(database: Database) -> str | None:
         if transaction.one(_TABLE_ON_SQLITE if database.is_sqlite else _TABLE_ON_POSTGRES) is None:
             return None
         revisions = [str(revision) for (revision,) in transaction.all(_REVISIONS)]
-    # Several heads at once are nothing this version ever writes, and so are the text of a newer one.
+    # Several at once are nothing an older version ever wrote; joined, they count as a newer one's.
     return " ".join(sorted(revisions)) or None
 
 
-def _is_newer(stored: str | None) -> bool:
+def _is_newer(stored: str) -> bool:
     # Revisions count up in four digits. What does not look like that was not written by an older version.
-    return stored is not None and not (len(stored) == 4 and stored.isdecimal() and stored < HEAD_REVISION)
+    return len(stored) != len(HEAD_REVISION) or stored > HEAD_REVISION
 
 
 @contextmanager

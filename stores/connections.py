@@ -1,0 +1,146 @@
+"""
+Connections: which URLs are accepted, and how each driver's connections are set up.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.pool import QueuePool
+
+from stores.errors import StoreDenied
+
+#: What a commit survives: `"power"`: power loss. `"process"`: the death of the process.
+Durability = Literal["power", "process"]
+
+#: Pages after which a writer checkpoints the WAL itself (64 MiB). Cleanup checkpoints far more often.
+_CHECKPOINT_PAGES: Final = 16384
+_POOL_SIZE: Final = 16
+_POOL_OVERFLOW: Final = 64
+
+
+def parse_url(url: str) -> sa.URL:
+    """
+    Accept `sqlite:///PATH` and `postgresql+psycopg://…` and nothing else.
+
+    :raises ValueError: Otherwise. The message holds no part of the URL, since it may hold a password.
+    """
+    try:
+        parsed = make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ValueError("A database URL looks like sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME.") from None
+    if parsed.drivername in ("sqlite", "sqlite+pysqlite") and parsed.database and parsed.database != ":memory:":
+        return parsed.set(drivername="sqlite+pysqlite")
+    if parsed.drivername == "postgresql+psycopg":
+        return parsed
+    raise ValueError("A database URL looks like sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME.")
+
+
+def create_sqlite_file(path: Path) -> None:
+    """
+    Make an empty SQLite file that only this user can read; its WAL inherits the mode. An existing file is left alone.
+
+    :raises StoreDenied: If it cannot be created there.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+    except FileExistsError:
+        return
+    except OSError:
+        raise StoreDenied(
+            "The database file cannot be created; check that the directory exists and is writable."
+        ) from None
+
+
+def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float) -> Engine:
+    """
+    Make the pool of connections to one database. The driver is in autocommit; transactions are begun by hand.
+
+    :raises ValueError: If the driver is not installed.
+    """
+    if url.get_backend_name() == "sqlite":
+        return sa.create_engine(
+            "sqlite+pysqlite://",
+            creator=partial(_connect_sqlite, url.database or "", durability, lock_wait_seconds),
+            poolclass=QueuePool,
+            pool_size=_POOL_SIZE,
+            max_overflow=_POOL_OVERFLOW,
+            pool_timeout=lock_wait_seconds,
+            paramstyle="named",
+        )
+    try:
+        engine = sa.create_engine(
+            url,
+            pool_size=_POOL_SIZE,
+            max_overflow=_POOL_OVERFLOW,
+            pool_timeout=lock_wait_seconds,
+            connect_args={"connect_timeout": 10, "autocommit": True},
+        )
+    except ModuleNotFoundError:
+        raise ValueError("PostgreSQL needs the driver psycopg: install haystack-tenancy[postgres].") from None
+    event.listen(engine, "connect", _postgres_preparation(durability, lock_wait_seconds))
+    return engine
+
+
+def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float) -> sqlite3.Connection:
+    # mode=rw: a missing file is an error here, never a new empty database.
+    connection = sqlite3.connect(
+        f"file:{quote(path)}?mode=rw",
+        uri=True,
+        timeout=lock_wait_seconds,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    try:
+        _enter_wal(connection, lock_wait_seconds)
+        for pragma in (
+            f"synchronous={'FULL' if durability == 'power' else 'NORMAL'}",
+            f"wal_autocheckpoint={_CHECKPOINT_PAGES}",
+            "foreign_keys=ON",
+            # Sorting must not spill rows into files outside the data directory.
+            "temp_store=MEMORY",
+            "trusted_schema=OFF",
+        ):
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _postgres_preparation(durability: Durability, lock_wait_seconds: float) -> Callable[[Any, object], None]:
+    def prepare(connection: Any, _record: object) -> None:
+        connection.execute(f"SET lock_timeout = {int(lock_wait_seconds * 1000)}")
+        if durability == "process":
+            connection.execute("SET synchronous_commit = off")
+        else:
+            # A server whose default is off would break the promise of a durable commit.
+            connection.execute(
+                "SELECT set_config('synchronous_commit', 'on', false)"
+                " WHERE current_setting('synchronous_commit') = 'off'"
+            )
+
+    return prepare
+
+
+def _enter_wal(connection: sqlite3.Connection, wait_seconds: float) -> None:
+    # Switching a fresh file to WAL does not go through the busy handler, so two first connections may collide.
+    deadline = time.monotonic() + wait_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return

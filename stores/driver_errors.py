@@ -1,0 +1,52 @@
+"""From a driver's exceptions to a store's. A driver's text may hold values, so it is never passed on."""
+
+import sqlite3
+from typing import Protocol
+
+from stores.errors import Conflict, StoreDenied, StoreError, StoreFull, StoreUnavailable
+
+
+class DriverErrors(Protocol):
+    """Turns one driver's exceptions into ours. The driver's text may hold values, so it is never passed on."""
+
+    driver: tuple[type[BaseException], ...]
+
+    def translate(self, error: BaseException | None) -> StoreError: ...
+
+
+class SqliteErrors:
+    driver: tuple[type[BaseException], ...] = (sqlite3.Error,)
+
+    def translate(self, error: BaseException | None) -> StoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if isinstance(error, sqlite3.IntegrityError):
+            return Conflict("A constraint refused the statement.")
+        if code == sqlite3.SQLITE_FULL:
+            return StoreFull("The disk of the database is full.")
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+            return StoreDenied("The database file is read-only for this process.")
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            return StoreUnavailable("The database stayed locked by another process.")
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return StoreUnavailable("The database file is missing or cannot be opened.")
+        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            return StoreDenied("The database file is damaged or is not a SQLite database.")
+        return StoreUnavailable(f"The database refused a statement (SQLite error {code}).")
+
+
+class PostgresErrors:
+    def __init__(self) -> None:
+        import psycopg
+
+        self.driver: tuple[type[BaseException], ...] = (psycopg.Error,)
+
+    def translate(self, error: BaseException | None) -> StoreError:
+        state: str = getattr(error, "sqlstate", None) or "connection"
+        # Classes of SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
+        if state.startswith("23"):
+            return Conflict("A constraint refused the statement.")
+        if state in ("53100", "53200", "54000"):
+            return StoreFull("The database server has no room left.")
+        if state in ("42501", "25006"):
+            return StoreDenied("The database role may not do this.")
+        return StoreUnavailable(f"The database did not answer or refused a statement (SQLSTATE {state}).")

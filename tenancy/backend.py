@@ -1,0 +1,79 @@
+"""What the sessions and jobs of one manager share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from stores.blob import BlobStore, Namespace
+from stores.database import DatabaseStore
+from stores.sql import Transaction
+from tenancy.catalogue import Catalogue
+from tenancy.catalogue.sessions import Ids
+from tenancy.key_material import SecretKey
+from tenancy.keyring import Keyring, SessionKey, TenantKey
+
+
+@dataclass(slots=True, eq=False)
+class Backend:
+    """
+    The catalogue, the two places where bytes may be, and the keys.
+
+    :param store: Where sealed bytes above `inline_bytes` go.
+    :param inline: The catalogue's own table of blobs. The same object as `store` when that is `database:`.
+    :param inline_bytes: Sealed bytes up to this many go into `inline`, in one transaction with their row.
+    """
+
+    catalogue: Catalogue
+    store: BlobStore
+    inline: DatabaseStore
+    keyring: Keyring
+    inline_bytes: int
+    #: Set when the manager closes; every handle then refuses.
+    closed: bool = field(default=False, init=False)
+
+    def goes_inline(self, sealed_bytes: int) -> bool:
+        """Tell where sealed bytes of this size go."""
+        return self.store is self.inline or sealed_bytes <= self.inline_bytes
+
+    def session_key(self, ids: Ids, tenant_key: TenantKey, session_key: SessionKey) -> SecretKey:
+        """Open a session's key. The caller closes it."""
+        return self.keyring.session_key(
+            tenant_key, session_key, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id
+        )
+
+    def namespace(self, ids: Ids, *, inline: bool) -> Namespace:
+        """Return the room of a session in the place where a result is."""
+        store: BlobStore = self.inline if inline else self.store
+        return store.namespace(ids.tenant_id, ids.session_id)
+
+    def putter(self, ids: Ids, name: str, data: bytes) -> Callable[[Transaction], None]:
+        """Return what writes a blob inside a transaction of the catalogue's."""
+
+        def put(transaction: Transaction) -> None:
+            self._joined(ids, transaction.connection).put(name, data)
+
+        return put
+
+    def drop_one(self, ids: Ids) -> Callable[[Transaction, str], None]:
+        """Return what deletes one blob inside a transaction of the catalogue's."""
+
+        def drop(transaction: Transaction, name: str) -> None:
+            self._joined(ids, transaction.connection).delete(name)
+
+        return drop
+
+    def drop_all(self, ids: Ids) -> Callable[[Transaction], None]:
+        """Return what deletes all of a session's blobs inside a transaction of the catalogue's."""
+
+        def drop(transaction: Transaction) -> None:
+            self._joined(ids, transaction.connection).destroy()
+
+        return drop
+
+    def destroy_files(self, ids: Ids) -> None:
+        """Remove whatever a session has outside the catalogue's database."""
+        if self.store is not self.inline:
+            self.store.namespace(ids.tenant_id, ids.session_id).destroy()
+
+    def _joined(self, ids: Ids, connection: Any) -> Namespace:
+        return self.inline.namespace(ids.tenant_id, ids.session_id).joined(connection)

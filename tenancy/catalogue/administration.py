@@ -1,0 +1,127 @@
+"""What an operator asks of the catalogue by name: usage, limits, the end of a session."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from stores.sql import Database, Statement, Transaction
+from tenancy.catalogue.counters import effective_limits, read_counters, read_limits, usage, write_limits
+from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.sessions import Ids, end_session
+from tenancy.quotas import Limits, Usage
+from tenancy.schema import SESSIONS, TENANTS, USERS
+from tenancy.scope import Scope
+
+_FIND_TENANT: Final = Statement(
+    sa.select(TENANTS.c.tenant_id).where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
+)
+_FIND_USER: Final = Statement(
+    sa.select(USERS.c.user_id).where(
+        USERS.c.tenant_id == sa.bindparam("tenant_id"), USERS.c.name == sa.bindparam("user"), USERS.c.state == "live"
+    )
+)
+_FIND_SESSION: Final = Statement(
+    sa.select(SESSIONS.c.session_id).where(
+        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+        SESSIONS.c.user_id == sa.bindparam("user_id"),
+        SESSIONS.c.name == sa.bindparam("session"),
+        SESSIONS.c.state == "live",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A tenant, a user or a session, by id, with the ids of what is around it, the narrowest first."""
+
+    level: str
+    tenant_id: str
+    chain: tuple[str, ...]
+
+    @property
+    def owner_id(self) -> str:
+        """The id of the owner itself."""
+        return self.chain[0]
+
+
+class AdministrationTable:
+    """Questions and changes by name. Each method is one transaction."""
+
+    def __init__(self, database: Database, moments: Moments, defaults: Limits) -> None:
+        self._database = database
+        self._moments = moments
+        self._defaults = defaults
+
+    def session_limits(self, transaction: Transaction, ids: Ids) -> tuple[int | None, int | None]:
+        """How many sessions a user and a tenant may have. `None` is unlimited."""
+        found = effective_limits(transaction, ids.tenant_id, ids.user_id, ids.tenant_id, defaults=self._defaults)
+        of_user, of_tenant = found.user_sessions, found.tenant_sessions
+        return (of_user if isinstance(of_user, int) else None, of_tenant if isinstance(of_tenant, int) else None)
+
+    def usage(self, *, tenant: str, user: str | None, session: str | None) -> Usage:
+        """Return what is in use and what is allowed. Nothing is in use by what does not exist."""
+        level = "tenant" if user is None else "user" if session is None else "session"
+        with self._database.reading(snapshot=True) as transaction:
+            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            if owner is None:
+                return usage((0, 0, 0), self._defaults, level)
+            return self._usage(transaction, owner)
+
+    def usage_of(self, ids: Ids) -> Usage:
+        """Return what one session has in use and what it may have."""
+        owner = Owner("session", ids.tenant_id, (ids.session_id, ids.user_id, ids.tenant_id))
+        with self._database.reading(snapshot=True) as transaction:
+            return self._usage(transaction, owner)
+
+    def limits(self, *, tenant: str, user: str | None, session: str | None) -> Limits | None:
+        """Return what is set exactly there, or `None` if there is no such tenant, user or session."""
+        with self._database.reading(snapshot=True) as transaction:
+            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            return None if owner is None else read_limits(transaction, owner.tenant_id, owner.owner_id)
+
+    def set_limits(self, limits: Limits, *, tenant: str, user: str | None, session: str | None) -> bool:
+        """Replace what is set exactly there. Returns whether there is such a tenant, user or session."""
+        with self._database.writing() as transaction:
+            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            if owner is None:
+                return False
+            write_limits(transaction, owner.tenant_id, owner.owner_id, limits)
+        return True
+
+    def end(self, scope: Scope) -> tuple[Ids, int] | None:
+        """
+        End the session of this scope, if there is one, and destroy its keys.
+
+        :returns: Its ids and how many keys were destroyed.
+        """
+        with self._database.writing(shred=True) as transaction:
+            owner = _find(transaction, tenant=scope.tenant, user=scope.user, session=scope.session)
+            if owner is None:
+                return None
+            session_id, user_id, tenant_id = owner.chain
+            return Ids(tenant_id, user_id, session_id), end_session(transaction, tenant_id, session_id)
+
+    def _usage(self, transaction: Transaction, owner: Owner) -> Usage:
+        counters = read_counters(transaction, owner.tenant_id, owner.owner_id)
+        if owner.level == "session":
+            counters = (counters[0], counters[1], 1)
+        limits = effective_limits(transaction, owner.tenant_id, *owner.chain, defaults=self._defaults)
+        return usage(counters, limits, owner.level)
+
+
+def _find(transaction: Transaction, *, tenant: str, user: str | None, session: str | None) -> Owner | None:
+    row = transaction.one(_FIND_TENANT, tenant=tenant)
+    if row is None:
+        return None
+    tenant_id: str = row[0]
+    if user is None:
+        return Owner("tenant", tenant_id, (tenant_id,))
+    row = transaction.one(_FIND_USER, tenant_id=tenant_id, user=user)
+    if row is None:
+        return None
+    user_id: str = row[0]
+    if session is None:
+        return Owner("user", tenant_id, (user_id, tenant_id))
+    row = transaction.one(_FIND_SESSION, tenant_id=tenant_id, user_id=user_id, session=session)
+    return None if row is None else Owner("session", tenant_id, (row[0], user_id, tenant_id))

@@ -1,0 +1,256 @@
+"""Limits and counters in SQL: charge, refund, and what is in use. Every call runs inside a caller's transaction."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from stores.sql import Statement, Transaction
+from tenancy.errors import QuotaExceeded, SessionNotFound
+from tenancy.quotas import FIELDS, UNSET, Limits, Usage
+from tenancy.schema import LIMITS, USAGE
+
+#: How an unlimited field stands in the table.
+_UNLIMITED: Final = -1
+
+_key = (
+    USAGE.c.tenant_id == sa.bindparam("tenant_id"),
+    USAGE.c.owner_id == sa.bindparam("owner_id"),
+    USAGE.c.slot == 0,
+)
+
+
+def _within(column: "sa.Column[int]", added: str, limit: str) -> sa.ColumnElement[bool]:
+    bound = sa.bindparam(limit, type_=sa.BigInteger)
+    return sa.or_(bound < 0, column + sa.bindparam(added, type_=sa.BigInteger) <= bound)
+
+
+_CHARGE: Final = Statement(
+    USAGE.update()
+    .where(
+        *_key,
+        USAGE.c.open == 1,
+        _within(USAGE.c.used_bytes, "add_bytes", "limit_bytes"),
+        _within(USAGE.c.results, "add_results", "limit_results"),
+        _within(USAGE.c.sessions, "add_sessions", "limit_sessions"),
+    )
+    .values(
+        used_bytes=USAGE.c.used_bytes + sa.bindparam("add_bytes", type_=sa.BigInteger),
+        results=USAGE.c.results + sa.bindparam("add_results", type_=sa.BigInteger),
+        sessions=USAGE.c.sessions + sa.bindparam("add_sessions", type_=sa.BigInteger),
+        last_number=USAGE.c.last_number + sa.bindparam("add_results", type_=sa.BigInteger),
+    )
+    .returning(USAGE.c.last_number)
+)
+_REFUND: Final = Statement(
+    USAGE.update()
+    .where(*_key)
+    .values(
+        used_bytes=USAGE.c.used_bytes - sa.bindparam("sub_bytes", type_=sa.BigInteger),
+        results=USAGE.c.results - sa.bindparam("sub_results", type_=sa.BigInteger),
+        sessions=USAGE.c.sessions - sa.bindparam("sub_sessions", type_=sa.BigInteger),
+    )
+)
+_OPEN: Final = Statement(
+    USAGE.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        owner_id=sa.bindparam("owner_id"),
+        slot=0,
+        open=1,
+        used_bytes=0,
+        results=0,
+        sessions=0,
+        last_number=0,
+    )
+)
+_CLOSE: Final = Statement(USAGE.update().where(*_key).values(open=0))
+_REMOVE: Final = Statement(USAGE.delete().where(*_key))
+_READ: Final = Statement(sa.select(USAGE.c.open, USAGE.c.used_bytes, USAGE.c.results, USAGE.c.sessions).where(*_key))
+_SET_EXACTLY: Final = Statement(
+    USAGE.update()
+    .where(*_key)
+    .values(
+        used_bytes=sa.bindparam("new_bytes", type_=sa.BigInteger),
+        results=sa.bindparam("new_results", type_=sa.BigInteger),
+        sessions=sa.bindparam("new_sessions", type_=sa.BigInteger),
+    )
+)
+
+_limits_key = (LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id == sa.bindparam("owner_id"))
+_READ_LIMITS: Final = Statement(sa.select(*(LIMITS.c[field] for field in FIELDS)).where(*_limits_key))
+_REMOVE_LIMITS: Final = Statement(LIMITS.delete().where(*_limits_key))
+_ADD_LIMITS: Final = Statement(
+    LIMITS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        owner_id=sa.bindparam("owner_id"),
+        **{field: sa.bindparam(field, type_=sa.BigInteger) for field in FIELDS},
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What is being added to one owner's counters, and the limits it must stay within. `None` is unlimited."""
+
+    level: str
+    owner_id: str
+    add_bytes: int = 0
+    add_results: int = 0
+    add_sessions: int = 0
+    limit_bytes: int | None = None
+    limit_results: int | None = None
+    limit_sessions: int | None = None
+
+
+def charge(transaction: Transaction, tenant_id: str, added: Charge) -> int:
+    """
+    Add to an owner's counters if that stays within its limits, in one conditional UPDATE.
+
+    :returns: The owner's newest result number, this one counted.
+    :raises QuotaExceeded: If a limit does not allow it. The caller's transaction must be rolled back.
+    :raises SessionNotFound: If the owner has ended. The same holds.
+    """
+    row = transaction.one(
+        _CHARGE,
+        tenant_id=tenant_id,
+        owner_id=added.owner_id,
+        add_bytes=added.add_bytes,
+        add_results=added.add_results,
+        add_sessions=added.add_sessions,
+        limit_bytes=to_column(added.limit_bytes),
+        limit_results=to_column(added.limit_results),
+        limit_sessions=to_column(added.limit_sessions),
+    )
+    if row is None:
+        raise _refusal(transaction, tenant_id, added)
+    number: int = row[0]
+    return number
+
+
+def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded | SessionNotFound:
+    row = transaction.one(_READ, tenant_id=tenant_id, owner_id=added.owner_id)
+    if row is None or not row[0]:
+        return SessionNotFound()
+    _, used_bytes, results, sessions = row
+    for unit, used, requested, limit in (
+        ("bytes", used_bytes, added.add_bytes, added.limit_bytes),
+        ("results", results, added.add_results, added.limit_results),
+        ("sessions", sessions, added.add_sessions, added.limit_sessions),
+    ):
+        if limit is not None and used + requested > limit:
+            return QuotaExceeded(level=added.level, unit=unit, limit=limit, used=used, requested=requested)
+    # Somebody freed room between the two statements: say what was true for the first.
+    limit = added.limit_bytes if added.limit_bytes is not None else 0
+    return QuotaExceeded(level=added.level, unit="bytes", limit=limit, used=used_bytes, requested=added.add_bytes)
+
+
+def refund(
+    transaction: Transaction, tenant_id: str, owner_id: str, *, size_bytes: int = 0, results: int = 0, sessions: int = 0
+) -> None:
+    """Take back what rows that were just deleted in this transaction had been charged."""
+    transaction.execute(
+        _REFUND,
+        tenant_id=tenant_id,
+        owner_id=owner_id,
+        sub_bytes=size_bytes,
+        sub_results=results,
+        sub_sessions=sessions,
+    )
+
+
+def open_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
+    """Begin counting for a new tenant, user or session."""
+    transaction.execute(_OPEN, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def close_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
+    """
+    Let no further charge through. Waits for writers that are about to commit: after it, none can begin.
+    """
+    transaction.execute(_CLOSE, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def remove_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
+    """Forget an owner's counters and limits."""
+    transaction.execute(_REMOVE, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.execute(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def set_counters(
+    transaction: Transaction, tenant_id: str, owner_id: str, *, used_bytes: int, results: int, sessions: int
+) -> None:
+    """Overwrite an owner's counters. For the repair of a drift only."""
+    transaction.execute(
+        _SET_EXACTLY,
+        tenant_id=tenant_id,
+        owner_id=owner_id,
+        new_bytes=used_bytes,
+        new_results=results,
+        new_sessions=sessions,
+    )
+
+
+def read_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> tuple[int, int, int]:
+    """Return used bytes, results and sessions; zeros for an unknown owner."""
+    row = transaction.one(_READ, tenant_id=tenant_id, owner_id=owner_id)
+    return (0, 0, 0) if row is None else (row[1], row[2], row[3])
+
+
+def usage(counters: tuple[int, int, int], limits: Limits, level: str) -> Usage:
+    """Put counters and effective limits of one level together."""
+
+    def bound(name: str) -> int | None:
+        value = getattr(limits, name, None)
+        return value if isinstance(value, int) else None
+
+    return Usage(
+        used_bytes=counters[0],
+        results=counters[1],
+        sessions=counters[2],
+        limit_bytes=bound(f"{level}_bytes"),
+        limit_results=bound(f"{level}_results"),
+        limit_sessions=bound(f"{level}_sessions"),
+        max_result_bytes=bound("max_result_bytes"),
+    )
+
+
+def read_limits(transaction: Transaction, tenant_id: str, owner_id: str) -> Limits:
+    """Return what is set exactly at this owner; everything `UNSET` where nothing is."""
+    row = transaction.one(_READ_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+    if row is None:
+        return Limits()
+    return Limits(**{field: from_column(value) for field, value in zip(FIELDS, row, strict=True)})
+
+
+def effective_limits(transaction: Transaction, tenant_id: str, *owner_ids: str, defaults: Limits) -> Limits:
+    """
+    Work out what holds at an owner: its own limits over those of wider levels over the manager's.
+
+    :param owner_ids: The narrowest first.
+    """
+    found = Limits()
+    for owner_id in owner_ids:
+        found = found.over(read_limits(transaction, tenant_id, owner_id))
+    return found.over(defaults)
+
+
+def write_limits(transaction: Transaction, tenant_id: str, owner_id: str, limits: Limits) -> None:
+    """Replace what is set at this owner."""
+    transaction.execute(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+    if limits != Limits():
+        columns: dict[str, Any] = {
+            field: None if getattr(limits, field) is UNSET else to_column(getattr(limits, field)) for field in FIELDS
+        }
+        transaction.execute(_ADD_LIMITS, tenant_id=tenant_id, owner_id=owner_id, **columns)
+
+
+def to_column(value: int | None) -> int:
+    """Turn `None` into the number that stands for unlimited."""
+    return _UNLIMITED if value is None else value
+
+
+def from_column(value: int | None) -> Any:
+    """Turn a column of the limits table into a field of `Limits`."""
+    if value is None:
+        return UNSET
+    return None if value == _UNLIMITED else value

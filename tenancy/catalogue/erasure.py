@@ -1,0 +1,251 @@
+"""
+Erasing users and tenants in SQL: begin, resume, finish; and the receipts.
+
+An erasure begins in one transaction that destroys the wrapped keys and ends every session. Whoever comes next, this
+process or a cleanup, finds the owner in state `erasing` with its receipt and carries on.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from stores.names import mint_name
+from stores.sql import Database, Statement, Transaction
+from tenancy.catalogue.counters import close_counters, remove_counters
+from tenancy.catalogue.moments import Moments, now_us
+from tenancy.catalogue.sessions import end_session
+from tenancy.schema import RECEIPTS, SESSIONS, TENANT_KEYS, TENANTS, USERS
+
+
+@dataclass(frozen=True, slots=True)
+class Erasing:
+    """An erasure under way: of a user, or of a whole tenant when `user_id` is `None`."""
+
+    tenant_id: str
+    user_id: str | None
+    receipt_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptRow:
+    """A receipt as it stands. Moments in microseconds since 1970."""
+
+    receipt_id: str
+    level: str
+    started_at_us: int
+    finished_at_us: int | None
+    users: int
+    sessions: int
+    results: int
+    size_bytes: int
+    keys_destroyed: int
+
+
+_tenant_id: Final = sa.bindparam("tenant_id", type_=sa.String)
+_user_id: Final = sa.bindparam("user_id", type_=sa.String)
+_FIND_USERS: Final = Statement(
+    sa.select(USERS.c.tenant_id, USERS.c.user_id, USERS.c.state, USERS.c.receipt_id)
+    .select_from(USERS.join(TENANTS, TENANTS.c.tenant_id == USERS.c.tenant_id))
+    .where(TENANTS.c.name == sa.bindparam("tenant"), USERS.c.name == sa.bindparam("user"))
+    .order_by(USERS.c.state, USERS.c.user_id)
+)
+_FIND_TENANTS: Final = Statement(
+    sa.select(TENANTS.c.tenant_id, TENANTS.c.state, TENANTS.c.receipt_id)
+    .where(TENANTS.c.name == sa.bindparam("tenant"))
+    .order_by(TENANTS.c.state, TENANTS.c.tenant_id)
+)
+_UNFINISHED_USERS: Final = Statement(
+    sa.select(USERS.c.tenant_id, USERS.c.user_id, USERS.c.receipt_id)
+    .select_from(USERS.join(TENANTS, TENANTS.c.tenant_id == USERS.c.tenant_id))
+    .where(USERS.c.state == "erasing", TENANTS.c.state == "live")
+)
+_UNFINISHED_TENANTS: Final = Statement(
+    sa.select(TENANTS.c.tenant_id, TENANTS.c.receipt_id).where(TENANTS.c.state == "erasing")
+)
+_of_user = (USERS.c.tenant_id == _tenant_id, USERS.c.user_id == _user_id)
+_of_tenant = TENANTS.c.tenant_id == _tenant_id
+_MARK_USER: Final = Statement(
+    USERS.update()
+    .where(*_of_user, USERS.c.state == "live")
+    .values(state="erasing", receipt_id=sa.bindparam("new_receipt_id"))
+)
+_MARK_TENANT: Final = Statement(
+    TENANTS.update()
+    .where(_of_tenant, TENANTS.c.state == "live")
+    .values(state="erasing", receipt_id=sa.bindparam("new_receipt_id"))
+)
+_MARK_USERS_OF_TENANT: Final = Statement(
+    USERS.update()
+    .where(USERS.c.tenant_id == _tenant_id)
+    .values(state="erasing", receipt_id=sa.bindparam("new_receipt_id"))
+)
+_LIVE_OF_USER: Final = Statement(
+    sa.select(SESSIONS.c.session_id)
+    .where(SESSIONS.c.tenant_id == _tenant_id, SESSIONS.c.user_id == _user_id, SESSIONS.c.state == "live")
+    .order_by(SESSIONS.c.session_id)
+)
+_LIVE_OF_TENANT: Final = Statement(
+    sa.select(SESSIONS.c.session_id)
+    .where(SESSIONS.c.tenant_id == _tenant_id, SESSIONS.c.state == "live")
+    .order_by(SESSIONS.c.session_id)
+)
+_USERS_OF_TENANT: Final = Statement(
+    sa.select(USERS.c.user_id).where(USERS.c.tenant_id == _tenant_id).order_by(USERS.c.user_id)
+)
+_DROP_TENANT_KEYS: Final = Statement(TENANT_KEYS.delete().where(TENANT_KEYS.c.tenant_id == _tenant_id))
+_DELETE_USER: Final = Statement(USERS.delete().where(*_of_user, USERS.c.state == "erasing"))
+_DELETE_TENANT: Final = Statement(TENANTS.delete().where(_of_tenant, TENANTS.c.state == "erasing"))
+_OPEN_RECEIPT: Final = Statement(
+    RECEIPTS.insert().values(
+        tenant_id=_tenant_id,
+        receipt_id=sa.bindparam("new_receipt_id"),
+        level=sa.bindparam("level"),
+        started_at_us=now_us(),
+        users=0,
+        sessions=0,
+        results=0,
+        size_bytes=0,
+        keys_destroyed=sa.bindparam("keys"),
+    )
+)
+_of_receipt = (RECEIPTS.c.tenant_id == _tenant_id, RECEIPTS.c.receipt_id == sa.bindparam("old_receipt_id"))
+_COUNT_KEYS: Final = Statement(
+    RECEIPTS.update()
+    .where(*_of_receipt)
+    .values(keys_destroyed=RECEIPTS.c.keys_destroyed + sa.bindparam("keys", type_=sa.BigInteger))
+)
+_CLOSE_RECEIPT: Final = Statement(
+    RECEIPTS.update()
+    .where(*_of_receipt, RECEIPTS.c.finished_at_us.is_(None))
+    .values(finished_at_us=now_us(), users=RECEIPTS.c.users + sa.bindparam("add_users", type_=sa.BigInteger))
+)
+_READ_RECEIPT: Final = Statement(
+    sa.select(
+        RECEIPTS.c.receipt_id,
+        RECEIPTS.c.level,
+        RECEIPTS.c.started_at_us,
+        RECEIPTS.c.finished_at_us,
+        RECEIPTS.c.users,
+        RECEIPTS.c.sessions,
+        RECEIPTS.c.results,
+        RECEIPTS.c.size_bytes,
+        RECEIPTS.c.keys_destroyed,
+    ).where(*_of_receipt)
+)
+
+
+class ErasureTable:
+    """Erasures and their receipts. Each method is one transaction or one query."""
+
+    def __init__(self, database: Database, moments: Moments) -> None:
+        self._database = database
+        self._moments = moments
+
+    def begin_user(self, *, tenant: str, user: str) -> list[Erasing]:
+        """
+        End every session of a user and destroy its keys, and open a receipt; or find an erasure that was interrupted.
+
+        :returns: The erasures to carry out; none if there is no such user.
+        """
+        with self._database.writing(shred=True) as transaction:
+            rows = transaction.all(_FIND_USERS, tenant=tenant, user=user)
+            return [self._begin_user(transaction, *row) for row in rows]
+
+    def _begin_user(
+        self, transaction: Transaction, tenant_id: str, user_id: str, state: str, receipt_id: str | None
+    ) -> Erasing:
+        if state == "erasing" and receipt_id is not None:
+            return Erasing(tenant_id, user_id, receipt_id)
+        receipt_id = mint_name()
+        keys = sum(
+            end_session(transaction, tenant_id, session)
+            for (session,) in transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
+        )
+        # From here on no session of this user can be created either: its counters refuse the charge.
+        close_counters(transaction, tenant_id, user_id)
+        # A session that was created between the query above and this lock is ended here.
+        keys += sum(
+            end_session(transaction, tenant_id, session)
+            for (session,) in transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
+        )
+        transaction.execute(_MARK_USER, tenant_id=tenant_id, user_id=user_id, new_receipt_id=receipt_id)
+        self._open_receipt(transaction, tenant_id, receipt_id, "user", keys)
+        return Erasing(tenant_id, user_id, receipt_id)
+
+    def begin_tenant(self, *, tenant: str) -> list[Erasing]:
+        """
+        Destroy a tenant's keys and end all its sessions, and open a receipt; or find an interrupted erasure.
+
+        :returns: The erasures to carry out; none if there is no such tenant.
+        """
+        with self._database.writing(shred=True) as transaction:
+            rows = transaction.all(_FIND_TENANTS, tenant=tenant)
+            return [self._begin_tenant(transaction, *row) for row in rows]
+
+    def _begin_tenant(self, transaction: Transaction, tenant_id: str, state: str, receipt_id: str | None) -> Erasing:
+        if state == "erasing" and receipt_id is not None:
+            return Erasing(tenant_id, None, receipt_id)
+        receipt_id = mint_name()
+        keys = self._end_all(transaction, tenant_id)
+        for (user_id,) in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
+            close_counters(transaction, tenant_id, user_id)
+        close_counters(transaction, tenant_id, tenant_id)
+        keys += self._end_all(transaction, tenant_id)
+        keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
+        transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
+        transaction.execute(_MARK_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
+        self._open_receipt(transaction, tenant_id, receipt_id, "tenant", keys)
+        return Erasing(tenant_id, None, receipt_id)
+
+    def _end_all(self, transaction: Transaction, tenant_id: str) -> int:
+        return sum(
+            end_session(transaction, tenant_id, session)
+            for (session,) in transaction.all(_LIVE_OF_TENANT, tenant_id=tenant_id)
+        )
+
+    def unfinished(self) -> list[Erasing]:
+        """Return the erasures that were begun and not finished, by whomever."""
+        with self._database.reading() as transaction:
+            tenants = [Erasing(row[0], None, row[1]) for row in transaction.all(_UNFINISHED_TENANTS)]
+            return tenants + [Erasing(*row) for row in transaction.all(_UNFINISHED_USERS)]
+
+    def finish(self, erasing: Erasing) -> None:
+        """
+        Remove the last rows of an erased owner and close its receipt. Its sessions must be gone.
+
+        :raises Conflict: If a session is left after all. Nothing was changed.
+        """
+        tenant_id = erasing.tenant_id
+        with self._database.writing(shred=True) as transaction:
+            users = (
+                [erasing.user_id]
+                if erasing.user_id is not None
+                else [row[0] for row in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id)]
+            )
+            removed = 0
+            for user_id in users:
+                removed += transaction.execute(_DELETE_USER, tenant_id=tenant_id, user_id=user_id)
+                remove_counters(transaction, tenant_id, user_id)
+            if erasing.user_id is None:
+                remove_counters(transaction, tenant_id, tenant_id)
+                transaction.execute(_DELETE_TENANT, tenant_id=tenant_id)
+            transaction.execute(
+                _CLOSE_RECEIPT,
+                tenant_id=tenant_id,
+                old_receipt_id=erasing.receipt_id,
+                add_users=removed,
+                now_us=self._moments.parameter(),
+            )
+
+    def receipt(self, erasing: Erasing) -> ReceiptRow:
+        """Return the receipt of an erasure as it stands."""
+        with self._database.reading() as transaction:
+            row = transaction.one(_READ_RECEIPT, tenant_id=erasing.tenant_id, old_receipt_id=erasing.receipt_id)
+        if row is None:
+            raise LookupError("The receipt of this erasure is missing.")
+        return ReceiptRow(*row)
+
+    def _open_receipt(self, transaction: Transaction, tenant_id: str, receipt_id: str, level: str, keys: int) -> None:
+        values: dict[str, Any] = {"tenant_id": tenant_id, "new_receipt_id": receipt_id, "level": level, "keys": keys}
+        transaction.execute(_OPEN_RECEIPT, now_us=self._moments.parameter(), **values)

@@ -1,0 +1,83 @@
+"""Which catalogue this is, and which key-encryption keys it was made with."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import sqlalchemy as sa
+
+from stores.errors import Conflict
+from stores.names import mint_name
+from stores.sql import Database, Statement
+from tenancy.catalogue.moments import Moments, now_us
+from tenancy.key_providers import WrappedKey
+from tenancy.schema import CATALOGUE, ROOT_KEYS
+
+_READ: Final = Statement(sa.select(CATALOGUE.c.catalogue_id))
+_CREATE: Final = Statement(
+    CATALOGUE.insert().values(id=1, catalogue_id=sa.bindparam("catalogue_id"), created_at_us=now_us())
+)
+_READ_KEYS: Final = Statement(sa.select(ROOT_KEYS.c.provider, ROOT_KEYS.c.key_id, ROOT_KEYS.c.check_value))
+_ADD_KEY: Final = Statement(
+    ROOT_KEYS.insert().values(
+        provider=sa.bindparam("provider"),
+        key_id=sa.bindparam("key_id"),
+        check_value=sa.bindparam("check_value"),
+        created_at_us=now_us(),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RootKey:
+    """A key-encryption key this catalogue knows, with a value that only this key opens."""
+
+    provider: str
+    check: WrappedKey
+
+
+class IdentityTable:
+    """The catalogue's own row and its root keys."""
+
+    def __init__(self, database: Database, moments: Moments) -> None:
+        self._database = database
+        self._moments = moments
+
+    def catalogue_id(self) -> str:
+        """Return this catalogue's id; a catalogue that has none yet gets one."""
+        for _ in range(2):
+            with self._database.reading() as transaction:
+                row = transaction.one(_READ)
+            if row is not None:
+                return str(row[0])
+            try:
+                with self._database.writing() as transaction:
+                    transaction.execute(_CREATE, catalogue_id=mint_name(), now_us=self._moments.parameter())
+            except Conflict:
+                # Another process was faster: its id is the one.
+                continue
+        with self._database.reading() as transaction:
+            row = transaction.one(_READ)
+        if row is None:
+            raise LookupError("The catalogue has no id.")
+        return str(row[0])
+
+    def root_keys(self) -> list[RootKey]:
+        """Return the key-encryption keys this catalogue knows."""
+        with self._database.reading() as transaction:
+            rows = transaction.all(_READ_KEYS)
+        return [RootKey(provider=row[0], check=WrappedKey(key_id=row[1], data=row[2])) for row in rows]
+
+    def add_root_key(self, key: RootKey) -> None:
+        """
+        Remember a key-encryption key.
+
+        :raises Conflict: If it is known already.
+        """
+        with self._database.writing() as transaction:
+            transaction.execute(
+                _ADD_KEY,
+                provider=key.provider,
+                key_id=key.check.key_id,
+                check_value=key.check.data,
+                now_us=self._moments.parameter(),
+            )

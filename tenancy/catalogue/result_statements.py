@@ -1,0 +1,207 @@
+"""The statements on results: admit, insert, commit, find, list, delete."""
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from stores.sql import Statement
+from tenancy.catalogue.moments import now_us
+from tenancy.catalogue.session_statements import touch_due
+from tenancy.schema import LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS
+
+#: The limits a write must stay within.
+WRITE_LIMITS: Final = (
+    "max_result_bytes",
+    "session_bytes",
+    "session_results",
+    "user_bytes",
+    "user_results",
+    "tenant_bytes",
+    "tenant_results",
+)
+
+_narrow, _middle, _wide = LIMITS.alias("of_session"), LIMITS.alias("of_user"), LIMITS.alias("of_tenant")
+
+
+def _effective(field: str) -> sa.ColumnElement[int]:
+    default = sa.bindparam(f"default_{field}", type_=sa.BigInteger)
+    return sa.func.coalesce(_narrow.c[field], _middle.c[field], _wide.c[field], default)
+
+
+def _limits_of(table: sa.FromClause, owner: "sa.ColumnElement[str]") -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.tenant_id == SESSIONS.c.tenant_id, table.c.owner_id == owner)
+
+
+_live_session = (
+    SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+    SESSIONS.c.session_id == sa.bindparam("session_id"),
+    SESSIONS.c.user_id == sa.bindparam("user_id"),
+    SESSIONS.c.state == "live",
+    SESSIONS.c.expires_at_us > now_us(),
+)
+ADMIT: Final = Statement(
+    sa.select(*(_effective(field) for field in WRITE_LIMITS))
+    .select_from(
+        SESSIONS.join(
+            SESSION_KEYS,
+            sa.and_(
+                SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id,
+                SESSION_KEYS.c.session_id == SESSIONS.c.session_id,
+                SESSION_KEYS.c.version == sa.bindparam("key_version"),
+            ),
+        )
+        .outerjoin(_narrow, _limits_of(_narrow, SESSIONS.c.session_id))
+        .outerjoin(_middle, _limits_of(_middle, SESSIONS.c.user_id))
+        .outerjoin(_wide, _limits_of(_wide, SESSIONS.c.tenant_id))
+    )
+    .where(*_live_session)
+)
+_result_lifetime = (
+    sa.select(SESSIONS.c.result_lifetime_us)
+    .where(
+        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+        SESSIONS.c.session_id == sa.bindparam("session_id"),
+    )
+    .scalar_subquery()
+)
+ENVELOPE_COLUMNS = (
+    "format",
+    "suite",
+    "kind",
+    "codec",
+    "size_bytes",
+    "stored_bytes",
+    "key_version",
+    "header",
+    "card",
+)
+INSERT: Final = Statement(
+    RESULTS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        session_id=sa.bindparam("session_id"),
+        number=sa.bindparam("number"),
+        result_id=sa.bindparam("result_id"),
+        reference_hash=sa.bindparam("reference_hash"),
+        state=sa.bindparam("state"),
+        inline=sa.bindparam("inline"),
+        created_at_us=now_us(),
+        expires_at_us=now_us() + _result_lifetime,
+        lease_until_us=now_us() + sa.bindparam("lease_us", type_=sa.BigInteger),
+        **{column: sa.bindparam(column) for column in ENVELOPE_COLUMNS},
+    )
+)
+_row_key = (
+    RESULTS.c.tenant_id == sa.bindparam("tenant_id"),
+    RESULTS.c.session_id == sa.bindparam("session_id"),
+    RESULTS.c.number == sa.bindparam("number"),
+)
+COMMIT: Final = Statement(
+    RESULTS.update()
+    .where(
+        *_row_key,
+        RESULTS.c.result_id == sa.bindparam("result_id"),
+        RESULTS.c.state == "pending",
+        RESULTS.c.lease_until_us > now_us(),
+        sa.exists(sa.select(SESSIONS.c.session_id).where(*_live_session)),
+    )
+    .values(state="committed", lease_until_us=None)
+)
+ABANDON: Final = Statement(
+    RESULTS.update()
+    .where(*_row_key, RESULTS.c.result_id == sa.bindparam("result_id"), RESULTS.c.state == "pending")
+    .values(state="deleting", header=b"", card=b"")
+)
+STATE: Final = Statement(sa.select(RESULTS.c.state).where(*_row_key, RESULTS.c.result_id == sa.bindparam("result_id")))
+RENEW: Final = Statement(
+    RESULTS.update()
+    .where(*_row_key, RESULTS.c.state == "pending", RESULTS.c.lease_until_us > now_us())
+    .values(lease_until_us=now_us() + sa.bindparam("lease_us", type_=sa.BigInteger))
+)
+_readable = sa.and_(
+    RESULTS.c.state == "committed",
+    sa.or_(RESULTS.c.expires_at_us.is_(None), RESULTS.c.expires_at_us > now_us()),
+)
+stored_columns = (
+    RESULTS.c.number,
+    RESULTS.c.result_id,
+    RESULTS.c.inline,
+    RESULTS.c.created_at_us,
+    sa.func.coalesce(RESULTS.c.expires_at_us, SESSIONS.c.expires_at_us),
+    *(RESULTS.c[column] for column in ENVELOPE_COLUMNS),
+    SESSION_KEYS.c.version,
+    SESSION_KEYS.c.tenant_key_version,
+    SESSION_KEYS.c.wrapped,
+    TENANT_KEYS.c.provider,
+    TENANT_KEYS.c.key_id,
+    TENANT_KEYS.c.wrapped,
+)
+
+
+def _with_keys(matching: sa.ColumnElement[bool]) -> sa.FromClause:
+    return (
+        SESSIONS.outerjoin(
+            RESULTS,
+            sa.and_(
+                RESULTS.c.tenant_id == SESSIONS.c.tenant_id,
+                RESULTS.c.session_id == SESSIONS.c.session_id,
+                _readable,
+                matching,
+            ),
+        )
+        .outerjoin(
+            SESSION_KEYS,
+            sa.and_(
+                SESSION_KEYS.c.tenant_id == RESULTS.c.tenant_id,
+                SESSION_KEYS.c.session_id == RESULTS.c.session_id,
+                SESSION_KEYS.c.version == RESULTS.c.key_version,
+            ),
+        )
+        .outerjoin(
+            TENANT_KEYS,
+            sa.and_(
+                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
+                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
+            ),
+        )
+    )
+
+
+FIND: Final = Statement(
+    sa.select(touch_due, *stored_columns)
+    .select_from(
+        _with_keys(
+            sa.and_(
+                RESULTS.c.number == sa.bindparam("number"),
+                RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
+            )
+        )
+    )
+    .where(*_live_session)
+)
+LIST: Final = Statement(
+    sa.select(touch_due, *stored_columns)
+    .select_from(_with_keys(RESULTS.c.number < sa.bindparam("before", type_=sa.BigInteger)))
+    .where(*_live_session)
+    .order_by(RESULTS.c.number.desc())
+    .limit(sa.bindparam("page", type_=sa.Integer))
+)
+DOOM: Final = Statement(
+    RESULTS.update()
+    .where(
+        *_row_key,
+        RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
+        _readable,
+        sa.exists(sa.select(SESSIONS.c.session_id).where(*_live_session)),
+    )
+    # The header and the card go in the same statement: from here on the bytes are noise, whatever comes next.
+    .values(
+        state="deleting",
+        header=b"",
+        card=b"",
+        lease_until_us=now_us() + sa.bindparam("lease_us", type_=sa.BigInteger),
+    )
+    .returning(RESULTS.c.result_id, RESULTS.c.inline, RESULTS.c.size_bytes)
+)
+REMOVE: Final = Statement(
+    RESULTS.delete().where(*_row_key, RESULTS.c.result_id == sa.bindparam("result_id"), RESULTS.c.state != "committed")
+)

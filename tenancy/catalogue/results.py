@@ -1,0 +1,310 @@
+"""
+Results in SQL: the state machine `pending -> committed -> deleting -> gone`.
+
+Locks are taken in one order everywhere: the session's counters, the user's, the tenant's last and just before commit.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stores.sql import Database, Transaction
+from tenancy.catalogue import result_statements as sql
+from tenancy.catalogue.counters import Charge, charge, from_column, refund, to_column
+from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.sessions import Ids
+from tenancy.envelope import Envelope
+from tenancy.errors import ResultTooLarge, SessionNotFound
+from tenancy.keyring import SessionKey, TenantKey
+from tenancy.quotas import UNSET, Limits
+from tenancy.references import Reference, reference_hash
+
+#: How long a pending write is left alone by cleanup.
+LEASE_US: Final = 120 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class NewResult:
+    """A sealed result that is about to get its row."""
+
+    ids: Ids
+    result_id: str
+    reference: Callable[[int], Reference]
+    envelope: Envelope
+    inline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A readable result's row with the keys that open it."""
+
+    number: int
+    result_id: str
+    inline: bool
+    created_at_us: int
+    expires_at_us: int
+    envelope: Envelope
+    session_key: SessionKey
+    tenant_key: TenantKey
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one look into a live session gave: the result, or nothing under that reference."""
+
+    result: StoredResult | None
+    touch_due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A result that is being deleted: its row is there, its header is not."""
+
+    ids: Ids
+    number: int
+    result_id: str
+    inline: bool
+    size_bytes: int
+
+
+#: Larger than any number in a reference: where a listing begins.
+_FIRST: Final = 2**62
+
+
+class ResultTable:
+    """
+    The rows of results. Each method is one transaction or one query.
+
+    :param defaults: The manager's own limits, complete.
+    """
+
+    def __init__(self, database: Database, moments: Moments, defaults: Limits) -> None:
+        self._database = database
+        self._moments = moments
+        self._defaults = {f"default_{field}": to_column(_known(getattr(defaults, field))) for field in sql.WRITE_LIMITS}
+
+    def admit(self, ids: Ids, *, key_version: int, size_bytes: int) -> None:
+        """
+        Refuse early, before anything is sealed, what a write of this size would be refused for anyhow.
+
+        :raises SessionNotFound: If the session has ended.
+        :raises ResultTooLarge: If one result may not be that large.
+        """
+        with self._database.reading() as transaction:
+            self._admitted(transaction, ids, key_version=key_version, size_bytes=size_bytes)
+
+    def insert(self, new: NewResult, *, put: Callable[[Transaction], None] | None = None) -> Reference:
+        """
+        Give a result its row, its number and its charge in one transaction.
+
+        :param put: Writes the bytes inside the same transaction; the row then is committed at once. Without it the
+            row is pending, under a lease, until `commit`.
+        :returns: The reference.
+        :raises SessionNotFound: If the session has ended. As with every error, nothing was written or charged.
+        :raises ResultTooLarge: If one result may not be that large.
+        :raises QuotaExceeded: If the session, the user or the tenant may not have that much.
+        """
+        ids, size = new.ids, new.envelope.size_bytes
+        now = self._moments.parameter()
+        with self._database.writing() as transaction:
+            limits = self._admitted(transaction, ids, key_version=new.envelope.key_version, size_bytes=size)
+            number = charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+            reference = new.reference(number)
+            transaction.execute(
+                sql.INSERT,
+                tenant_id=ids.tenant_id,
+                session_id=ids.session_id,
+                number=number,
+                result_id=new.result_id,
+                reference_hash=reference_hash(reference, session_id=ids.session_id),
+                state="committed" if put else "pending",
+                inline=int(new.inline),
+                lease_us=None if put else LEASE_US,
+                now_us=now,
+                **{column: getattr(new.envelope, column) for column in sql.ENVELOPE_COLUMNS},
+            )
+            if put:
+                put(transaction)
+            charge(transaction, ids.tenant_id, _one(limits, "user", ids.user_id, size))
+            charge(transaction, ids.tenant_id, _one(limits, "tenant", ids.tenant_id, size))
+        return reference
+
+    def commit(self, new: NewResult, number: int) -> None:
+        """
+        Make a pending result readable. The commit point of a write: before it nobody sees the result.
+
+        :raises SessionNotFound: If the session ended or the lease ran out meanwhile. The row is still pending.
+        """
+        with self._database.writing() as transaction:
+            changed = transaction.execute(
+                sql.COMMIT, number=number, result_id=new.result_id, now_us=self._moments.parameter(), **_scope(new.ids)
+            )
+        if changed != 1:
+            raise SessionNotFound("The session ended, or the write took too long, before the result was complete.")
+
+    def abandon(self, new: NewResult, number: int) -> bool:
+        """
+        Give a write up, unless it was committed after all, which a lost connection may have hidden from us.
+
+        :returns: Whether it is given up. `False`: it is committed, and its bytes must stay.
+        """
+        row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
+        with self._database.writing() as transaction:
+            if transaction.execute(sql.ABANDON, result_id=new.result_id, **row) == 1:
+                return True
+            state = transaction.one(sql.STATE, result_id=new.result_id, **row)
+        return state is None or state[0] != "committed"
+
+    def forget(self, new: NewResult, number: int) -> None:
+        """Remove the row of a write that was given up and whose bytes are gone, and refund it."""
+        self.remove(Doomed(new.ids, number, new.result_id, new.inline, new.envelope.size_bytes))
+
+    def renew(self, new: NewResult, number: int) -> None:
+        """Extend the lease of a write that is still at work."""
+        with self._database.writing() as transaction:
+            transaction.execute(
+                sql.RENEW,
+                tenant_id=new.ids.tenant_id,
+                session_id=new.ids.session_id,
+                number=number,
+                lease_us=LEASE_US,
+                now_us=self._moments.parameter(),
+            )
+
+    def find(self, ids: Ids, reference: Reference) -> Found:
+        """
+        Look one reference up, in one query whatever the answer.
+
+        :raises SessionNotFound: If the session has ended.
+        """
+        with self._database.reading() as transaction:
+            row = transaction.one(
+                sql.FIND,
+                number=reference.number,
+                reference_hash=reference_hash(reference, session_id=ids.session_id),
+                now_us=self._moments.parameter(),
+                **_scope(ids),
+            )
+        if row is None:
+            raise SessionNotFound
+        return Found(result=stored_result(row[1:]), touch_due=bool(row[0]))
+
+    def list(self, ids: Ids, *, before: int | None, page: int) -> list[StoredResult]:
+        """
+        Return up to `page` readable results, newest first.
+
+        :param before: Only results with a smaller number: the last one of the page before; `None` begins.
+        :raises SessionNotFound: If the session has ended.
+        """
+        with self._database.reading() as transaction:
+            rows = transaction.all(
+                sql.LIST,
+                before=_FIRST if before is None else before,
+                page=page,
+                now_us=self._moments.parameter(),
+                **_scope(ids),
+            )
+        if not rows:
+            raise SessionNotFound
+        return [stored for row in rows if (stored := stored_result(row[1:])) is not None]
+
+    def doom(self, ids: Ids, reference: Reference, *, drop: Callable[[Transaction, str], None]) -> Doomed | None:
+        """
+        Begin to delete a result: its header and card are overwritten, so nobody can read it any more.
+
+        :param drop: Removes the bytes of an inline result in the same transaction; its row then goes with them.
+        :returns: What is left to remove, or `None` if there is no such result.
+        """
+        with self._database.writing() as transaction:
+            row = transaction.one(
+                sql.DOOM,
+                number=reference.number,
+                reference_hash=reference_hash(reference, session_id=ids.session_id),
+                lease_us=LEASE_US,
+                now_us=self._moments.parameter(),
+                **_scope(ids),
+            )
+            if row is None:
+                return None
+            doomed = Doomed(ids, reference.number, row[0], bool(row[1]), row[2])
+            if doomed.inline:
+                drop(transaction, doomed.result_id)
+                remove_row(transaction, doomed)
+        return doomed
+
+    def remove(self, doomed: Doomed) -> bool:
+        """
+        Remove the row of a pending or deleting result whose bytes are gone, and refund it.
+
+        :returns: Whether this call did it; `False` if somebody else had.
+        """
+        with self._database.writing() as transaction:
+            return remove_row(transaction, doomed)
+
+    def _admitted(self, transaction: Transaction, ids: Ids, *, key_version: int, size_bytes: int) -> dict[str, Any]:
+        row = transaction.one(
+            sql.ADMIT, key_version=key_version, now_us=self._moments.parameter(), **_scope(ids), **self._defaults
+        )
+        if row is None:
+            raise SessionNotFound
+        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row, strict=True)}
+        largest = limits["max_result_bytes"]
+        if largest is not None and size_bytes > largest:
+            raise ResultTooLarge(limit_bytes=largest, requested_bytes=size_bytes)
+        return limits
+
+
+def remove_row(transaction: Transaction, doomed: Doomed) -> bool:
+    """Delete an unfinished result's row and refund it, tied to whether this DELETE found the row."""
+    ids = doomed.ids
+    removed = transaction.execute(
+        sql.REMOVE,
+        tenant_id=ids.tenant_id,
+        session_id=ids.session_id,
+        number=doomed.number,
+        result_id=doomed.result_id,
+    )
+    if removed != 1:
+        return False
+    for owner_id in (ids.session_id, ids.user_id, ids.tenant_id):
+        refund(transaction, ids.tenant_id, owner_id, size_bytes=doomed.size_bytes, results=1)
+    return True
+
+
+def _one(limits: dict[str, Any], level: str, owner_id: str, size_bytes: int) -> Charge:
+    return Charge(
+        level,
+        owner_id,
+        add_bytes=size_bytes,
+        add_results=1,
+        limit_bytes=limits[f"{level}_bytes"],
+        limit_results=limits[f"{level}_results"],
+    )
+
+
+def _scope(ids: Ids) -> dict[str, str]:
+    return {"tenant_id": ids.tenant_id, "session_id": ids.session_id, "user_id": ids.user_id}
+
+
+def _known(value: Any) -> int | None:
+    if value is UNSET:
+        raise ValueError("The manager's own limits must be complete.")
+    return value if isinstance(value, int) else None
+
+
+def stored_result(row: tuple[Any, ...]) -> StoredResult | None:
+    """Make a result out of `stored_columns`; `None` where the row or its key is missing."""
+    # No number: no such result. No tenant key: the tenant is being erased, which looks the same.
+    if row[0] is None or row[-1] is None:
+        return None
+    fields = dict(zip(sql.ENVELOPE_COLUMNS, row[5:14], strict=True))
+    return StoredResult(
+        number=row[0],
+        result_id=row[1],
+        inline=bool(row[2]),
+        created_at_us=row[3],
+        expires_at_us=row[4],
+        envelope=Envelope(**fields),
+        session_key=SessionKey(version=row[14], tenant_key_version=row[15], wrapped=row[16]),
+        tenant_key=TenantKey(version=row[15], provider=row[17], key_id=row[18], wrapped=row[19]),
+    )

@@ -1,0 +1,207 @@
+"""The statements on tenants, users and sessions: find, create, touch, list, end."""
+
+from typing import Final
+
+import sqlalchemy as sa
+
+from stores.sql import Statement
+from tenancy.catalogue.moments import now_us
+from tenancy.schema import SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS, USAGE, USERS
+
+#: The idle expiry is moved at most once per sixteenth of the idle time, so that reading stays reading.
+TOUCH_FRACTION: Final = 16
+
+_live = (SESSIONS.c.state == "live", SESSIONS.c.expires_at_us > now_us())
+_names = (
+    TENANTS.c.name == sa.bindparam("tenant"),
+    TENANTS.c.state == "live",
+    USERS.c.name == sa.bindparam("user"),
+    USERS.c.state == "live",
+    SESSIONS.c.name == sa.bindparam("session"),
+)
+_people = TENANTS.join(USERS, USERS.c.tenant_id == TENANTS.c.tenant_id).join(
+    SESSIONS, sa.and_(SESSIONS.c.tenant_id == USERS.c.tenant_id, SESSIONS.c.user_id == USERS.c.user_id)
+)
+touch_due: Final = sa.case((SESSIONS.c.used_at_us + SESSIONS.c.idle_us // TOUCH_FRACTION < now_us(), 1), else_=0)
+
+FIND: Final = Statement(
+    sa.select(
+        SESSIONS.c.tenant_id,
+        SESSIONS.c.user_id,
+        SESSIONS.c.session_id,
+        SESSION_KEYS.c.version,
+        SESSION_KEYS.c.tenant_key_version,
+        SESSION_KEYS.c.wrapped,
+        TENANT_KEYS.c.provider,
+        TENANT_KEYS.c.key_id,
+        TENANT_KEYS.c.wrapped,
+        touch_due,
+    )
+    .select_from(
+        _people.join(
+            SESSION_KEYS,
+            sa.and_(
+                SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id
+            ),
+        ).join(
+            TENANT_KEYS,
+            sa.and_(
+                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
+                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
+            ),
+        )
+    )
+    .where(*_names, *_live)
+    .order_by(SESSION_KEYS.c.version.desc())
+    .limit(1)
+)
+FIND_OWNERS: Final = Statement(
+    sa.select(
+        TENANTS.c.tenant_id,
+        USERS.c.user_id,
+        TENANT_KEYS.c.version,
+        TENANT_KEYS.c.provider,
+        TENANT_KEYS.c.key_id,
+        TENANT_KEYS.c.wrapped,
+    )
+    .select_from(
+        TENANTS.join(TENANT_KEYS, TENANT_KEYS.c.tenant_id == TENANTS.c.tenant_id).outerjoin(
+            USERS,
+            sa.and_(
+                USERS.c.tenant_id == TENANTS.c.tenant_id,
+                USERS.c.name == sa.bindparam("user"),
+                USERS.c.state == "live",
+            ),
+        )
+    )
+    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
+    .order_by(TENANT_KEYS.c.version.desc())
+    .limit(1)
+)
+ADD_TENANT: Final = Statement(
+    TENANTS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"), name=sa.bindparam("name"), state="live", created_at_us=now_us()
+    )
+)
+ADD_TENANT_KEY: Final = Statement(
+    TENANT_KEYS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        version=sa.bindparam("version"),
+        provider=sa.bindparam("provider"),
+        key_id=sa.bindparam("key_id"),
+        wrapped=sa.bindparam("wrapped"),
+        created_at_us=now_us(),
+    )
+)
+ADD_USER: Final = Statement(
+    USERS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        user_id=sa.bindparam("user_id"),
+        name=sa.bindparam("name"),
+        state="live",
+        created_at_us=now_us(),
+    )
+)
+ADD_SESSION: Final = Statement(
+    SESSIONS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        session_id=sa.bindparam("session_id"),
+        user_id=sa.bindparam("user_id"),
+        name=sa.bindparam("name"),
+        state="live",
+        created_at_us=now_us(),
+        used_at_us=now_us(),
+        expires_at_us=now_us() + sa.bindparam("first_us", type_=sa.BigInteger),
+        maximum_at_us=now_us() + sa.bindparam("maximum_us", type_=sa.BigInteger),
+        idle_us=sa.bindparam("idle_us"),
+        result_lifetime_us=sa.bindparam("result_lifetime_us"),
+    )
+)
+ADD_SESSION_KEY: Final = Statement(
+    SESSION_KEYS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        session_id=sa.bindparam("session_id"),
+        version=sa.bindparam("version"),
+        tenant_key_version=sa.bindparam("tenant_key_version"),
+        wrapped=sa.bindparam("wrapped"),
+        created_at_us=now_us(),
+    )
+)
+EXPIRED_OF_NAME: Final = Statement(
+    sa.select(SESSIONS.c.session_id).where(
+        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+        SESSIONS.c.user_id == sa.bindparam("user_id"),
+        SESSIONS.c.name == sa.bindparam("name"),
+        SESSIONS.c.state == "live",
+        SESSIONS.c.expires_at_us <= now_us(),
+    )
+)
+_one_session = (
+    SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+    SESSIONS.c.session_id == sa.bindparam("session_id"),
+)
+END: Final = Statement(SESSIONS.update().where(*_one_session, SESSIONS.c.state == "live").values(state="ended"))
+DROP_KEYS: Final = Statement(
+    SESSION_KEYS.delete().where(
+        SESSION_KEYS.c.tenant_id == sa.bindparam("tenant_id"), SESSION_KEYS.c.session_id == sa.bindparam("session_id")
+    )
+)
+TOUCH: Final = Statement(
+    SESSIONS.update()
+    .where(*_one_session, *_live)
+    .values(
+        used_at_us=now_us(),
+        expires_at_us=sa.case(
+            (now_us() + SESSIONS.c.idle_us < SESSIONS.c.maximum_at_us, now_us() + SESSIONS.c.idle_us),
+            else_=SESSIONS.c.maximum_at_us,
+        ),
+    )
+)
+IS_LIVE: Final = Statement(
+    sa.select(SESSIONS.c.session_id).where(*_one_session, SESSIONS.c.user_id == sa.bindparam("user_id"), *_live)
+)
+
+
+def _listing(*more: sa.ColumnElement[bool]) -> Statement:
+    return Statement(
+        sa.select(
+            SESSIONS.c.tenant_id,
+            SESSIONS.c.user_id,
+            SESSIONS.c.session_id,
+            TENANTS.c.name,
+            USERS.c.name,
+            SESSIONS.c.name,
+            SESSIONS.c.created_at_us,
+            SESSIONS.c.used_at_us,
+            SESSIONS.c.expires_at_us,
+            USAGE.c.used_bytes,
+            USAGE.c.results,
+        )
+        .select_from(
+            _people.join(
+                USAGE,
+                sa.and_(
+                    USAGE.c.tenant_id == SESSIONS.c.tenant_id,
+                    USAGE.c.owner_id == SESSIONS.c.session_id,
+                    USAGE.c.slot == 0,
+                ),
+            )
+        )
+        .where(
+            TENANTS.c.state == "live",
+            USERS.c.state == "live",
+            *_live,
+            *more,
+            sa.tuple_(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
+            > sa.tuple_(sa.bindparam("after_tenant", type_=sa.String), sa.bindparam("after_session", type_=sa.String)),
+        )
+        .order_by(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
+        .limit(sa.bindparam("page", type_=sa.Integer))
+    )
+
+
+_by_tenant = TENANTS.c.name == sa.bindparam("tenant")
+_by_user = USERS.c.name == sa.bindparam("user")
+LIST_ALL: Final = _listing()
+LIST_TENANT: Final = _listing(_by_tenant)
+LIST_USER: Final = _listing(_by_tenant, _by_user)

@@ -1,0 +1,220 @@
+"""Tenants, users and sessions in SQL: find, create, touch, list, end."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stores.sql import Database, Transaction
+from tenancy.catalogue import session_statements as sql
+from tenancy.catalogue.counters import Charge, charge, close_counters, open_counters, write_limits
+from tenancy.catalogue.moments import Moments
+from tenancy.keyring import SessionKey, TenantKey
+from tenancy.quotas import Limits
+from tenancy.scope import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Ids:
+    """The opaque ids of a live session and of whom it belongs to."""
+
+    tenant_id: str
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedSession:
+    """A live session as it was found."""
+
+    ids: Ids
+    session_key: SessionKey
+    tenant_key: TenantKey
+    touch_due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """What already exists of a scope whose session does not. `None` where nothing does."""
+
+    tenant_id: str | None
+    user_id: str | None
+    tenant_key: TenantKey | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """Everything a session's creation writes, made outside the transaction."""
+
+    ids: Ids
+    tenant_key: TenantKey
+    session_key: SessionKey
+    idle_us: int
+    maximum_us: int
+    result_lifetime_us: int | None
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One live session as a listing shows it. Moments in microseconds since 1970."""
+
+    ids: Ids
+    scope: Scope
+    created_at_us: int
+    used_at_us: int
+    expires_at_us: int
+    used_bytes: int
+    results: int
+
+
+#: Works out, inside a transaction, how many sessions the user and the tenant may have. `None` is unlimited.
+SessionLimits = Callable[[Transaction, Ids], tuple[int | None, int | None]]
+
+_PAGE: Final = 200
+
+
+class SessionTable:
+    """Who has which session. Each method is one transaction or one query."""
+
+    def __init__(self, database: Database, moments: Moments) -> None:
+        self._database = database
+        self._moments = moments
+
+    def find(self, scope: Scope) -> OpenedSession | None:
+        """Return the live session of this scope with its keys, in one query, or `None`."""
+        with self._database.reading() as transaction:
+            row = transaction.one(sql.FIND, now_us=self._moments.parameter(), **_texts(scope))
+        if row is None:
+            return None
+        return OpenedSession(
+            ids=Ids(row[0], row[1], row[2]),
+            session_key=SessionKey(version=row[3], tenant_key_version=row[4], wrapped=row[5]),
+            tenant_key=TenantKey(version=row[4], provider=row[6], key_id=row[7], wrapped=row[8]),
+            touch_due=bool(row[9]),
+        )
+
+    def find_owners(self, scope: Scope) -> Owners:
+        """Return what exists of a scope's tenant and user."""
+        with self._database.reading() as transaction:
+            row = transaction.one(sql.FIND_OWNERS, tenant=scope.tenant, user=scope.user)
+        if row is None:
+            return Owners(None, None, None)
+        key = TenantKey(version=row[2], provider=row[3], key_id=row[4], wrapped=row[5])
+        return Owners(tenant_id=row[0], user_id=row[1], tenant_key=key)
+
+    def create(self, scope: Scope, new: NewSession, *, owners: Owners, limits: SessionLimits) -> None:
+        """
+        Write a new session, and its tenant and user where `owners` has none.
+
+        :param limits: See `SessionLimits`.
+        :raises Conflict: If somebody else created one of them meanwhile. Nothing was written; look again.
+        :raises QuotaExceeded: If the user or the tenant may have no further session.
+        """
+        ids = new.ids
+        now = self._moments.parameter()
+        with self._database.writing() as transaction:
+            if owners.tenant_id is None:
+                transaction.execute(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
+                transaction.execute(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
+                open_counters(transaction, ids.tenant_id, ids.tenant_id)
+            if owners.user_id is None:
+                transaction.execute(
+                    sql.ADD_USER, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.user, now_us=now
+                )
+                open_counters(transaction, ids.tenant_id, ids.user_id)
+            for (expired,) in transaction.all(
+                sql.EXPIRED_OF_NAME, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.session, now_us=now
+            ):
+                end_session(transaction, ids.tenant_id, expired)
+            transaction.execute(
+                sql.ADD_SESSION,
+                tenant_id=ids.tenant_id,
+                session_id=ids.session_id,
+                user_id=ids.user_id,
+                name=scope.session,
+                idle_us=new.idle_us,
+                maximum_us=new.maximum_us,
+                first_us=min(new.idle_us, new.maximum_us),
+                result_lifetime_us=new.result_lifetime_us,
+                now_us=now,
+            )
+            transaction.execute(
+                sql.ADD_SESSION_KEY,
+                tenant_id=ids.tenant_id,
+                session_id=ids.session_id,
+                version=new.session_key.version,
+                tenant_key_version=new.session_key.tenant_key_version,
+                wrapped=new.session_key.wrapped,
+                now_us=now,
+            )
+            open_counters(transaction, ids.tenant_id, ids.session_id)
+            if new.limits != Limits():
+                write_limits(transaction, ids.tenant_id, ids.session_id, new.limits)
+            of_user, of_tenant = limits(transaction, ids)
+            charge(transaction, ids.tenant_id, Charge("user", ids.user_id, add_sessions=1, limit_sessions=of_user))
+            charge(
+                transaction, ids.tenant_id, Charge("tenant", ids.tenant_id, add_sessions=1, limit_sessions=of_tenant)
+            )
+
+    def touch(self, ids: Ids, *, patience_seconds: float | None = None) -> None:
+        """
+        Move the idle expiry of a live session. An ended one stays ended.
+
+        :param patience_seconds: Give up after waiting this long for a lock, instead of the database's own time.
+        """
+        with self._database.writing(patience_seconds=patience_seconds) as transaction:
+            transaction.execute(
+                sql.TOUCH, tenant_id=ids.tenant_id, session_id=ids.session_id, now_us=self._moments.parameter()
+            )
+
+    def is_live(self, ids: Ids) -> bool:
+        """Tell whether a session is still there, by its ids."""
+        with self._database.reading() as transaction:
+            row = transaction.one(
+                sql.IS_LIVE,
+                tenant_id=ids.tenant_id,
+                session_id=ids.session_id,
+                user_id=ids.user_id,
+                now_us=self._moments.parameter(),
+            )
+        return row is not None
+
+    def list(self, *, tenant: str | None = None, user: str | None = None) -> Iterator[SessionRow]:
+        """Go through the live sessions, of one tenant or of one user if given, in the order of their ids."""
+        statement = sql.LIST_ALL if tenant is None else sql.LIST_TENANT if user is None else sql.LIST_USER
+        names = {} if tenant is None else {"tenant": tenant} if user is None else {"tenant": tenant, "user": user}
+        after = ("", "")
+        while True:
+            with self._database.reading() as transaction:
+                rows = transaction.all(
+                    statement,
+                    after_tenant=after[0],
+                    after_session=after[1],
+                    page=_PAGE,
+                    now_us=self._moments.parameter(),
+                    **names,
+                )
+            for row in rows:
+                yield SessionRow(Ids(*row[:3]), Scope(*row[3:6]), *row[6:])
+            if len(rows) < _PAGE:
+                return
+            after = (rows[-1][0], rows[-1][2])
+
+
+def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> int:
+    """
+    End a session for good and destroy its wrapped keys: from this commit on nothing in it can be read or written.
+
+    :returns: How many keys were destroyed.
+    """
+    close_counters(transaction, tenant_id, session_id)
+    transaction.execute(sql.END, tenant_id=tenant_id, session_id=session_id)
+    return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
+
+
+def _texts(scope: Scope) -> Mapping[str, str]:
+    return {"tenant": scope.tenant, "user": scope.user, "session": scope.session}
+
+
+def _columns(key: TenantKey) -> Mapping[str, Any]:
+    return {"version": key.version, "provider": key.provider, "key_id": key.key_id, "wrapped": key.wrapped}

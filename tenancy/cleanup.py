@@ -1,0 +1,143 @@
+"""
+Reclaiming what has ended. Expiry is enforced whenever something is read; cleanup only gives the room back.
+
+Any number of workers may run at once, without a leader; whatever one leaves half done, the next one finishes.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from stores.errors import Conflict, StoreError
+from tenancy.backend import Backend
+from tenancy.catalogue.erasure import Erasing
+from tenancy.catalogue.reclaim import Removed
+from tenancy.catalogue.results import Doomed
+from tenancy.catalogue.sessions import Ids
+from tenancy.errors import ConfigurationError
+from tenancy.events import emit
+
+#: How many of a tenant's expired sessions a refused charge reclaims before it tries once more.
+RECLAIM_ON_REFUSAL: Final = 16
+
+#: Called with how many sessions and results are done so far, and with how many there were at the start.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupReport:
+    """
+    What a cleanup reclaimed, or with `dry_run` would reclaim.
+
+    :param sessions: Expired and ended sessions.
+    :param results: Results, those of the sessions included. Leftovers of interrupted writes and deletes count too.
+    :param reclaimed_bytes: Their plaintext bytes, which is what had been charged.
+    :param complete: `False` if a bound stopped it, or if something could not be removed; the next run carries on.
+    """
+
+    sessions: int
+    results: int
+    reclaimed_bytes: int
+    dry_run: bool
+    complete: bool
+
+
+class Cleaner:
+    """
+    Ends, removes and refunds.
+
+    :param monotonic: Measures `max_seconds`.
+    """
+
+    def __init__(self, backend: Backend, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._backend = backend
+        self._reclaim = backend.catalogue.reclaim
+        self._monotonic = monotonic
+
+    def run(
+        self, *, dry_run: bool, batch_size: int, max_seconds: float | None, on_progress: Progress | None = None
+    ) -> CleanupReport:
+        """See `SessionManager.cleanup`."""
+        if batch_size < 1 or (max_seconds is not None and not max_seconds > 0):
+            raise ConfigurationError("batch_size must be at least 1 and max_seconds positive.")
+        waiting = self._reclaim.waiting()
+        if dry_run:
+            return _report(waiting, dry_run=True, complete=True)
+        deadline = None if max_seconds is None else self._monotonic() + max_seconds
+        removed, complete, failures = Removed(), False, 0
+        for step in self._steps(batch_size):
+            try:
+                removed += step()
+            except StoreError as error:
+                # One unreadable directory must not keep all the others from being reclaimed.
+                failures += 1
+                emit("not_reclaimed", error=type(error).__name__)
+            if on_progress:
+                on_progress(removed.sessions + removed.results, waiting.sessions + waiting.results)
+            if deadline is not None and self._monotonic() >= deadline:
+                break
+        else:
+            complete = failures == 0
+            if complete:
+                self._reclaim.mark_cleaned()
+            self._backend.catalogue.database.checkpoint()
+        return _report(removed, dry_run=False, complete=complete)
+
+    def _steps(self, batch_size: int) -> Iterator[Callable[[], Removed]]:
+        # Keys before bytes before rows: after the first loop nothing that has expired can be read by anybody.
+        while self._reclaim.end_expired(page=batch_size):
+            yield Removed
+        for doom in (self._reclaim.doom_expired, self._reclaim.doom_stale):
+            while doomed := doom(page=batch_size):
+                yield from (partial(self.finish, one) for one in doomed)
+        while ended := self._reclaim.claim_ended(page=batch_size):
+            yield from (partial(self.remove_session, ids) for ids in ended)
+        yield from (partial(self.carry_out, erasing) for erasing in self._backend.catalogue.erasure.unfinished())
+
+    def remove_session(self, ids: Ids, *, shred: bool = False) -> Removed:
+        """Give back an ended session: its files, then its rows and what they were charged."""
+        # Bytes first: a crash in between leaves rows that the next cleanup finds. The other order would leave bytes
+        # that nobody counts.
+        self._backend.destroy_files(ids)
+        return self._reclaim.remove_session(ids, drop=self._backend.drop_all(ids), shred=shred)
+
+    def finish(self, doomed: Doomed) -> Removed:
+        """Remove the bytes and then the row of a result that is being deleted."""
+        self._backend.namespace(doomed.ids, inline=doomed.inline).delete(doomed.result_id)
+        if not self._backend.catalogue.results.remove(doomed):
+            return Removed()
+        return Removed(results=1, size_bytes=doomed.size_bytes)
+
+    def make_room(self, tenant_id: str) -> bool:
+        """Reclaim a few of a tenant's expired sessions because a charge was refused. Tells whether there were any."""
+        ended = self._reclaim.end_expired(page=RECLAIM_ON_REFUSAL, tenant_id=tenant_id)
+        ended = ended or self._reclaim.ended_of(tenant_id, page=RECLAIM_ON_REFUSAL)
+        return sum(self.remove_session(ids).sessions for ids in ended) > 0
+
+    def carry_out(self, erasing: Erasing) -> Removed:
+        """Remove everything an erasure has made unreadable, then the owner itself. May be repeated."""
+        removed = Removed()
+        while ended := self._reclaim.ended_of(erasing.tenant_id, user_id=erasing.user_id, page=500):
+            before = removed
+            for ids in ended:
+                removed += self.remove_session(ids, shred=True)
+            if removed == before:
+                # Another process holds the rest; it, or the next cleanup, will finish.
+                return removed
+        # A session that another worker is removing this very moment: that worker or the next cleanup finishes.
+        with contextlib.suppress(Conflict):
+            self._backend.catalogue.erasure.finish(erasing)
+        return removed
+
+
+def _report(removed: Removed, *, dry_run: bool, complete: bool) -> CleanupReport:
+    return CleanupReport(
+        sessions=removed.sessions,
+        results=removed.results,
+        reclaimed_bytes=removed.size_bytes,
+        dry_run=dry_run,
+        complete=complete,
+    )

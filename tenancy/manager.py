@@ -1,0 +1,356 @@
+"""The front door: open sessions, ask for usage, set limits, erase, clean up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from stores.connections import Durability
+from stores.database import DatabaseStore
+from stores.location import open_store
+from stores.sql import Database
+from tenancy.backend import Backend
+from tenancy.catalogue import Catalogue
+from tenancy.cleanup import Cleaner, CleanupReport
+from tenancy.cleanup import Progress as CleanupProgress
+from tenancy.clock import Clock, to_datetime
+from tenancy.erase import Receipt, erase_session, erase_tenant, erase_user
+from tenancy.errors import ConfigurationError, SessionNotFound, StorageUnavailable
+from tenancy.keyring import Keyring
+from tenancy.opening import open_session
+from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
+from tenancy.scope import Scope, require_identifier
+from tenancy.session import OpeningSession, Session
+from tenancy.startup import prepare_local, prepare_settings, require_key, require_schema, start
+from tenancy.translation import translated
+from tenancy.verify import Progress as VerifyProgress
+from tenancy.verify import Verifier, VerifyReport
+
+if TYPE_CHECKING:
+    from tenancy.settings import Settings
+
+DEFAULT_INLINE_BYTES: Final = 32768
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """
+    One live session as an operator sees it.
+
+    :param session: `None` is the user's own room.
+    :param expires_at: When it ends unless it is used before.
+    """
+
+    tenant: str
+    user: str
+    session: str | None
+    created_at: datetime
+    used_at: datetime
+    expires_at: datetime
+    used_bytes: int
+    results: int
+
+
+class SessionManager:
+    """
+    Opens isolated sessions for many tenants and users, and keeps house.
+
+    Make one per process with `local` or `from_settings` and share it between all threads. Several may live side by
+    side; nothing global remembers one. Close it, or use it in a `with` block.
+
+    Admin calls (everything but `session` and `session_async`) are synchronous.
+    """
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        store_url: str,
+        keyring: Keyring,
+        limits: Limits | None = None,
+        lifetime: Lifetime | None = None,
+        inline_bytes: int = DEFAULT_INLINE_BYTES,
+        clock: Clock | None = None,
+    ) -> None:
+        """
+        Put a manager together from its parts. Most callers want `local` or `from_settings`.
+
+        :param limits: The manager's own limits; fields left `UNSET` take the defaults.
+        :param clock: For tests that move time by hand.
+        :raises ConfigurationError: If the store cannot be opened or the key is not this catalogue's.
+        :raises SchemaOutdated: If the database's schema is another version's.
+        """
+        self.clock = clock or Clock()
+        self.lifetime = lifetime or Lifetime()
+        defaults = (limits or Limits()).over(DEFAULT_LIMITS)
+        with start(database, keyring):
+            require_schema(database)
+            catalogue = Catalogue(database, clock=self.clock, defaults=defaults)
+            require_key(catalogue, keyring)
+            inline = DatabaseStore(database)
+            store = inline if store_url == "database:" else open_store(store_url, durability=database.durability)
+        self._database = database
+        self._backend = Backend(catalogue, store, inline, keyring, inline_bytes)
+        self._cleaner = Cleaner(self._backend)
+
+    @classmethod
+    def local(
+        cls,
+        path: str | Path,
+        *,
+        limits: Limits | None = None,
+        lifetime: Lifetime | None = None,
+        durability: Durability = "power",
+        inline_bytes: int = DEFAULT_INLINE_BYTES,
+    ) -> Self:
+        """
+        Work in one directory, without a server or configuration: SQLite catalogue, encrypted files and a key file.
+
+        :param path: The directory. Created with mode 0700 if it is missing.
+        :param limits: The manager's own limits; fields left `UNSET` take the defaults.
+        :param lifetime: Of sessions opened without one; 24 hours idle and 30 days by default.
+        :param durability: `"power"`: a result survives power loss. `"process"`: it survives the death of this process.
+        :param inline_bytes: Sealed results up to this many bytes go into the catalogue's database; 0 for none.
+        :raises ConfigurationError: If the directory cannot be used, or its key file is missing, unsafe or another's.
+        :raises SchemaOutdated: If its catalogue is of an older or newer version.
+        """
+        parts = prepare_local(Path(path), durability=durability)
+        return cls(
+            database=parts.database,
+            store_url=parts.store_url,
+            keyring=parts.keyring,
+            limits=limits,
+            lifetime=lifetime,
+            inline_bytes=_inline(inline_bytes),
+        )
+
+    @classmethod
+    def from_settings(cls, settings: "Settings") -> Self:
+        """
+        Work as the settings say. The schema must be there: `tenancy init` or `tenancy db upgrade` makes it.
+
+        :raises ConfigurationError: If a setting names something that cannot be used.
+        :raises SchemaOutdated: If the schema is missing, older or newer.
+        """
+        parts = prepare_settings(settings)
+        return cls(
+            database=parts.database,
+            store_url=parts.store_url,
+            keyring=parts.keyring,
+            limits=settings.limits,
+            lifetime=settings.lifetime,
+            inline_bytes=_inline(settings.inline_bytes),
+        )
+
+    def session(
+        self,
+        *,
+        tenant: str,
+        user: str,
+        session: str | None = None,
+        lifetime: Lifetime | None = None,
+        limits: Limits | None = None,
+    ) -> Session:
+        """
+        Open the live session of that name of that user of that tenant, or create it.
+
+        The application vouches for tenant and user: they come from its authentication, never from a request's body or
+        a model. The returned session is open at once and is itself a context manager.
+
+        :param session: `None` is the user's own room.
+        :param lifetime: Applies only if the session is created.
+        :param limits: Likewise; fields of the session's level only.
+        :raises ScopeError: If an identifier is not acceptable.
+        :raises QuotaExceeded: If the user or the tenant may have no further session.
+        :raises StorageUnavailable: If the catalogue is away.
+        """
+        scope = Scope.of(tenant=tenant, user=user, session=session)
+        if lifetime is not None and not isinstance(lifetime, Lifetime):
+            raise ConfigurationError("lifetime must be a tenancy.Lifetime.")
+        asked = (limits or Limits()).require_level("session")
+        self._require_open()
+        with translated():
+            opened = open_session(self._backend, scope, lifetime=lifetime or self.lifetime, limits=asked)
+        return Session(self._backend, opened, scope)
+
+    def session_async(
+        self,
+        *,
+        tenant: str,
+        user: str,
+        session: str | None = None,
+        lifetime: Lifetime | None = None,
+        limits: Limits | None = None,
+    ) -> OpeningSession:
+        """`session` for coroutines: `await` it, or use it in `async with`."""
+        return OpeningSession(self, tenant=tenant, user=user, session=session, lifetime=lifetime, limits=limits)
+
+    def sessions(self, *, tenant: str | None = None, user: str | None = None) -> Iterator[SessionInfo]:
+        """
+        Go through the live sessions, of all tenants, of one tenant or of one user. Read in pages, in no promised order.
+
+        :raises ConfigurationError: If a user is given without a tenant.
+        """
+        if user is not None and tenant is None:
+            raise ConfigurationError("A user is named within a tenant: give tenant too.")
+        _require_names(tenant=tenant, user=user)
+        self._require_open()
+        with translated():
+            for row in self._backend.catalogue.sessions.list(tenant=tenant, user=user):
+                yield SessionInfo(
+                    tenant=row.scope.tenant,
+                    user=row.scope.user,
+                    session=row.scope.session or None,
+                    created_at=to_datetime(row.created_at_us),
+                    used_at=to_datetime(row.used_at_us),
+                    expires_at=to_datetime(row.expires_at_us),
+                    used_bytes=row.used_bytes,
+                    results=row.results,
+                )
+
+    def usage(self, *, tenant: str, user: str | None = None, session: str | None = None) -> Usage:
+        """Return what a tenant, a user or a session has in use and may have. Zero for what does not exist."""
+        _require_names(tenant=tenant, user=user, session=session)
+        self._require_open()
+        with translated():
+            return self._backend.catalogue.administration.usage(tenant=tenant, user=user, session=session)
+
+    def limits(self, *, tenant: str, user: str | None = None, session: str | None = None) -> Limits:
+        """
+        Return the limits that are set exactly there; `UNSET` where nothing is.
+
+        :raises SessionNotFound: If there is no such tenant, user or session.
+        """
+        _require_names(tenant=tenant, user=user, session=session)
+        self._require_open()
+        with translated():
+            found = self._backend.catalogue.administration.limits(tenant=tenant, user=user, session=session)
+        if found is None:
+            raise SessionNotFound("There is no such tenant, user or session.")
+        return found
+
+    def set_limits(self, limits: Limits, *, tenant: str, user: str | None = None, session: str | None = None) -> None:
+        """
+        Replace the limits set at a tenant, a user or a session. They hold from the next write on.
+
+        A limit below what is in use refuses writes and allows reads and deletes.
+
+        :param limits: Fields left `UNSET` inherit again.
+        :raises ConfigurationError: If a field belongs to a wider level. Nothing was changed.
+        :raises SessionNotFound: If there is no such tenant, user or session.
+        """
+        _require_names(tenant=tenant, user=user, session=session)
+        limits.require_level("tenant" if user is None else "user" if session is None else "session")
+        self._require_open()
+        with translated():
+            if not self._backend.catalogue.administration.set_limits(limits, tenant=tenant, user=user, session=session):
+                raise SessionNotFound("There is no such tenant, user or session.")
+
+    def delete_session(self, *, tenant: str, user: str, session: str | None = None) -> Receipt:
+        """
+        End a session for good: its keys are destroyed at once, then its bytes and rows are removed.
+
+        :param session: `None` is the user's own room.
+        :returns: What was removed; nothing if there was no such session.
+        """
+        scope = Scope.of(tenant=tenant, user=user, session=session)
+        self._require_open()
+        with translated():
+            return erase_session(self._backend, self._cleaner, scope, now=to_datetime(self.clock.now_us()))
+
+    def erase_user(self, *, tenant: str, user: str) -> Receipt:
+        """
+        Erase a user: keys first, which takes effect at once in every process, then bytes, then rows.
+
+        Interrupted, it resumes under the same receipt when it is called again, or with the next cleanup.
+
+        :returns: A receipt without identifiers; it counts nothing if there was no such user.
+        """
+        _require_names(tenant=tenant, user=user)
+        self._require_open()
+        with translated():
+            return erase_user(self._backend, self._cleaner, tenant=tenant, user=user)
+
+    def erase_tenant(self, *, tenant: str) -> Receipt:
+        """Erase a tenant with all its users. See `erase_user`."""
+        _require_names(tenant=tenant)
+        self._require_open()
+        with translated():
+            return erase_tenant(self._backend, self._cleaner, tenant=tenant)
+
+    def cleanup(
+        self,
+        *,
+        dry_run: bool = False,
+        batch_size: int = 500,
+        max_seconds: float | None = None,
+        on_progress: CleanupProgress | None = None,
+    ) -> CleanupReport:
+        """
+        Reclaim what has expired, ended or was left half done. Any number of processes may do so at once.
+
+        :param dry_run: Change nothing and report what would be reclaimed.
+        :param batch_size: How many sessions or results one transaction may end.
+        :param max_seconds: Stop after this long; the next call carries on.
+        :param on_progress: Called with how many sessions and results are done, and how many there were at the start.
+        """
+        self._require_open()
+        with translated():
+            return self._cleaner.run(
+                dry_run=dry_run, batch_size=batch_size, max_seconds=max_seconds, on_progress=on_progress
+            )
+
+    def cleaned_at(self) -> datetime | None:
+        """Return when a cleanup last ran to its end, or `None` if none did."""
+        self._require_open()
+        with translated():
+            moment_us = self._backend.catalogue.reclaim.cleaned_at_us()
+        return None if moment_us is None else to_datetime(moment_us)
+
+    def verify(self, *, repair: bool = False, on_progress: VerifyProgress | None = None) -> VerifyReport:
+        """
+        Check every row, byte and counter against each other. Opens every result, so it takes its time.
+
+        :param repair: Set right what is safe: counters, interrupted work. Never deletes a result.
+        :param on_progress: Called with how many results were checked so far.
+        """
+        self._require_open()
+        with translated():
+            return Verifier(self._backend).run(repair=repair, on_progress=on_progress)
+
+    def close(self) -> None:
+        """Close the database, the store and the keys. May be repeated; open sessions then raise `SessionNotFound`."""
+        if not self._backend.closed:
+            self._backend.closed = True
+            self._backend.store.close()
+            self._backend.keyring.close()
+            self._database.close()
+
+    def _require_open(self) -> None:
+        if self._backend.closed:
+            raise StorageUnavailable("This manager was closed.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "SessionManager(closed)" if self._backend.closed else "SessionManager(open)"
+
+
+def _require_names(**names: str | None) -> None:
+    for field, value in names.items():
+        if value is not None or field == "tenant":
+            require_identifier(value, field)  # type: ignore[arg-type]
+
+
+def _inline(value: int) -> int:
+    if type(value) is not int or value < 0:
+        raise ConfigurationError("inline_bytes must be a whole number of at least 0.")
+    return value

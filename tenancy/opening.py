@@ -1,0 +1,72 @@
+"""Opening a session: find it in one query, or create it with whatever of its tenant and user is missing."""
+
+import contextlib
+from datetime import timedelta
+from typing import Final
+
+from stores.errors import Conflict, StoreError
+from stores.names import mint_name
+from tenancy.backend import Backend
+from tenancy.catalogue.sessions import Ids, NewSession, OpenedSession, Owners
+from tenancy.cleanup import Cleaner
+from tenancy.clock import to_us
+from tenancy.errors import QuotaExceeded, StorageUnavailable
+from tenancy.quotas import Lifetime, Limits
+from tenancy.scope import Scope
+
+#: How often others may get in between before this gives up; each time means somebody else made progress.
+_ATTEMPTS: Final = 20
+_TOUCH_PATIENCE_SECONDS: Final = 0.2
+
+
+def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: Limits) -> OpenedSession:
+    """
+    Return the live session of a scope; create it if there is none.
+
+    :param lifetime: Of a session that is created.
+    :param limits: Likewise.
+    :raises QuotaExceeded: If the user or the tenant may have no further session, even after reclaiming expired ones.
+    :raises StorageUnavailable: If others kept getting in between.
+    """
+    sessions = backend.catalogue.sessions
+    may_make_room = True
+    for _ in range(_ATTEMPTS):
+        opened = sessions.find(scope)
+        if opened is not None:
+            if opened.touch_due:
+                with contextlib.suppress(StoreError):
+                    sessions.touch(opened.ids, patience_seconds=_TOUCH_PATIENCE_SECONDS)
+            return opened
+        owners = sessions.find_owners(scope)
+        new = _prepare(backend, owners, lifetime=lifetime, limits=limits)
+        try:
+            sessions.create(scope, new, owners=owners, limits=backend.catalogue.administration.session_limits)
+        except Conflict:
+            # Somebody created the same tenant, user or session a moment ago: it is there now.
+            continue
+        except QuotaExceeded:
+            if not may_make_room or not Cleaner(backend).make_room(new.ids.tenant_id):
+                raise
+            may_make_room = False
+            continue
+        return OpenedSession(new.ids, new.session_key, new.tenant_key, touch_due=False)
+    raise StorageUnavailable("The session could not be opened: others kept changing it at the same time.")
+
+
+def _prepare(backend: Backend, owners: Owners, *, lifetime: Lifetime, limits: Limits) -> NewSession:
+    # Keys are made outside any transaction: a key service may take its time.
+    ids = Ids(owners.tenant_id or mint_name(), owners.user_id or mint_name(), mint_name())
+    tenant_key = owners.tenant_key or backend.keyring.new_tenant_key(tenant_id=ids.tenant_id)
+    session_key = backend.keyring.new_session_key(
+        tenant_key, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id
+    )
+    result: timedelta | None = lifetime.result
+    return NewSession(
+        ids=ids,
+        tenant_key=tenant_key,
+        session_key=session_key,
+        idle_us=to_us(lifetime.idle),
+        maximum_us=to_us(lifetime.maximum),
+        result_lifetime_us=None if result is None else to_us(result),
+        limits=limits,
+    )

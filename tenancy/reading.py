@@ -1,0 +1,195 @@
+"""One read, straight down: one query, the bytes, the key, open. A whole result or a part of a text."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from stores.blob import Namespace
+from stores.errors import BlobCorrupt, BlobNotFound, StoreError
+from tenancy.backend import Backend
+from tenancy.catalogue.results import StoredResult
+from tenancy.catalogue.sessions import Ids
+from tenancy.clock import to_datetime
+from tenancy.envelope import Binding, Contents, Fetch, Kind, open_card, open_whole, read_chars
+from tenancy.errors import ResultCorrupt, ResultNotFound
+from tenancy.events import emit
+from tenancy.key_material import SecretKey
+from tenancy.references import Reference, parse_reference
+from tenancy.scope import Scope
+
+#: How many rows one query of a listing brings.
+_LIST_PAGE: Final = 50
+#: Bodies up to this size are fetched in one go also for a page: two round trips cost more than the bytes.
+_WHOLE_BYTES: Final = 64 * 1024
+#: How long moving the idle expiry may wait for a lock. It is tried again by the next use.
+_TOUCH_PATIENCE_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """
+    A part of a text.
+
+    :param offset: Where it begins, in characters.
+    :param next_offset: Where the next page begins; `None` at the end.
+    :param total_chars: Characters of the whole text.
+    :param total_lines: Lines of the whole text, an unfinished last one included.
+    """
+
+    text: str
+    offset: int
+    next_offset: int | None
+    total_chars: int
+    total_lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """
+    What a session holds under one reference.
+
+    :param name: The key it was written under, shortened if it was long.
+    :param tool: The tool it came from, where that is known.
+    :param kind: `"text"` or `"bytes"`.
+    :param size_bytes: What it is charged: UTF-8 bytes of a text.
+    :param expires_at: When it ends at the latest, unless use moves its session's expiry.
+    """
+
+    reference: str
+    name: str
+    tool: str | None
+    kind: str
+    size_bytes: int
+    total_chars: int | None
+    total_lines: int | None
+    media_type: str | None
+    created_at: datetime
+    expires_at: datetime
+
+
+class Reader:
+    """Reads the results of one session. Holds no state but where to look."""
+
+    def __init__(self, backend: Backend, ids: Ids, scope: Scope) -> None:
+        self._backend = backend
+        self._ids = ids
+        self._scope = scope
+
+    def read(self, reference: str) -> str | bytes:
+        """See `Session.read`."""
+        parsed, stored = self._find(reference)
+        binding = self._binding(stored)
+        with self._loudly(parsed), self._key(stored) as key:
+            _require_reference(open_card(stored.envelope, key=key, binding=binding), stored, parsed)
+            body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
+            return open_whole(stored.envelope, body, key=key, binding=binding)
+
+    def read_page(self, reference: str, *, offset: int, max_chars: int) -> Page:
+        """See `Session.read_page`."""
+        parsed, stored = self._find(reference)
+        envelope = stored.envelope
+        if envelope.kind == Kind.BYTES:
+            raise ValueError("This result is not text. Use read().")
+        binding = self._binding(stored)
+        with self._loudly(parsed), self._key(stored) as key:
+            contents = open_card(envelope, key=key, binding=binding)
+            _require_reference(contents, stored, parsed)
+            text = read_chars(
+                envelope,
+                contents,
+                self._fetch(stored),
+                key=key,
+                binding=binding,
+                offset=offset,
+                max_chars=max_chars,
+            )
+        total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
+        end = offset + len(text)
+        return Page(text, offset, end if end < total_chars else None, total_chars, total_lines)
+
+    def results(self, *, before: int | None = None) -> Iterator[Result]:
+        """See `Session.results`."""
+        while True:
+            rows = self._backend.catalogue.results.list(self._ids, before=before, page=_LIST_PAGE)
+            for stored in rows:
+                yield self._listed(stored)
+            if len(rows) < _LIST_PAGE:
+                return
+            before = rows[-1].number
+
+    def _listed(self, stored: StoredResult) -> Result:
+        try:
+            with self._key(stored) as key:
+                contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
+        except ResultCorrupt:
+            self._event()
+            raise
+        return Result(
+            reference=str(_reference(contents, stored)),
+            name=contents.card.name,
+            tool=contents.card.tool,
+            kind="text" if stored.envelope.kind == Kind.TEXT else "bytes",
+            size_bytes=stored.envelope.size_bytes,
+            total_chars=contents.total_chars,
+            total_lines=contents.total_lines,
+            media_type=contents.card.media_type,
+            created_at=to_datetime(stored.created_at_us),
+            expires_at=to_datetime(stored.expires_at_us),
+        )
+
+    def _find(self, text: str) -> tuple[Reference, StoredResult]:
+        # What is not a reference of ours reaches neither the database nor the disk.
+        parsed = parse_reference(text)
+        if parsed is None:
+            raise ResultNotFound
+        found = self._backend.catalogue.results.find(self._ids, parsed)
+        if found.touch_due:
+            # Reading must not fail because the idle expiry could not be moved.
+            with contextlib.suppress(StoreError):
+                self._backend.catalogue.sessions.touch(self._ids, patience_seconds=_TOUCH_PATIENCE_SECONDS)
+        if found.result is None:
+            raise ResultNotFound
+        return parsed, found.result
+
+    @contextlib.contextmanager
+    def _loudly(self, parsed: Reference) -> Iterator[None]:
+        """Tell a result that somebody deleted meanwhile from one that is damaged, and be loud about the latter."""
+        try:
+            yield
+        except (BlobNotFound, BlobCorrupt, ResultCorrupt):
+            if self._backend.catalogue.results.find(self._ids, parsed).result is None:
+                raise ResultNotFound from None
+            self._event()
+            raise ResultCorrupt from None
+
+    def _event(self) -> None:
+        emit("corrupt", session=self._scope.short_hash)
+
+    def _fetch(self, stored: StoredResult) -> Fetch:
+        namespace, name, size = self._namespace(stored), stored.result_id, stored.envelope.stored_bytes
+        if size <= _WHOLE_BYTES:
+            body = namespace.get(name, size_bytes=size)
+            return lambda start, length: body[start : start + length]
+        return lambda start, length: namespace.get_range(name, start=start, length=length, size_bytes=size)
+
+    def _key(self, stored: StoredResult) -> SecretKey:
+        return self._backend.session_key(self._ids, stored.tenant_key, stored.session_key)
+
+    def _binding(self, stored: StoredResult) -> Binding:
+        return Binding(self._ids.tenant_id, self._ids.user_id, self._ids.session_id, stored.result_id)
+
+    def _namespace(self, stored: StoredResult) -> Namespace:
+        return self._backend.namespace(self._ids, inline=stored.inline)
+
+
+def _reference(contents: Contents, stored: StoredResult) -> Reference:
+    card = contents.card
+    return Reference(hint=card.hint, number=stored.number, tag=card.tag, suffix=card.suffix)
+
+
+def _require_reference(contents: Contents, stored: StoredResult, asked: Reference) -> None:
+    # Whoever can write the database could move a number from one row to another; the card cannot be moved.
+    if _reference(contents, stored) != asked:
+        raise ResultCorrupt

@@ -1,0 +1,166 @@
+"""What a manager needs before it can start: a database of this schema, the catalogue's own key, a store."""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stores.connections import Durability
+from stores.errors import Conflict, StoreDenied, StoreError
+from stores.sql import Database
+from tenancy.catalogue import Catalogue
+from tenancy.catalogue.identity import RootKey
+from tenancy.errors import ConfigurationError
+from tenancy.key_providers import create_key_file, open_key_provider
+from tenancy.keyring import Keyring
+from tenancy.translation import as_tenancy_error
+from tenancy.upgrade import require_current, upgrade
+
+if TYPE_CHECKING:
+    from tenancy.settings import Settings
+
+CATALOGUE_FILE: Final = "catalogue.sqlite3"
+KEY_FILE: Final = "keys.json"
+RESULTS_FOLDER: Final = "results"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a manager is put together from."""
+
+    database: Database
+    store_url: str
+    keyring: Keyring
+
+
+def prepare_local(path: Path, *, durability: Durability) -> Parts:
+    """
+    Make or open a data directory. See `SessionManager.local`.
+
+    The key file comes before the catalogue, so that no catalogue is ever without its key; a directory that holds a
+    catalogue or results but no key file is refused, never given a new key.
+    """
+    require_durability(durability)
+    _make_private(path)
+    folder = Path(os.path.realpath(path))
+    catalogue, keys, results = folder / CATALOGUE_FILE, folder / KEY_FILE, folder / RESULTS_FOLDER
+    if not keys.exists():
+        if catalogue.exists() or _holds_anything(results):
+            raise ConfigurationError(
+                f"The key file {keys} is missing. Put it back: without it nothing in this directory can be read."
+            )
+        # Two processes may start at once: the one that comes second takes the first one's key.
+        with contextlib.suppress(FileExistsError):
+            create_key_file(keys)
+    elif not catalogue.exists() and _holds_anything(results):
+        raise ConfigurationError(
+            f"The catalogue {catalogue} is missing although there are results. Restore it before starting."
+        )
+    keyring = Keyring(open_key_provider(f"file:{keys}"))
+    url = f"sqlite:///{catalogue}"
+    if not catalogue.exists() or catalogue.stat().st_size == 0:
+        upgrade(url)
+    database = Database(url, durability=durability)
+    return Parts(database, f"file://{results}", keyring)
+
+
+def prepare_settings(settings: "Settings") -> Parts:
+    """Open what the settings name. See `SessionManager.from_settings`."""
+    keyring = Keyring(open_key_provider(settings.keys))
+    try:
+        database = Database(settings.database_url, durability=settings.durability)
+    except ValueError as error:
+        raise ConfigurationError(f"database_url: {error}") from None
+    return Parts(database, settings.store_url, keyring)
+
+
+@contextmanager
+def start(database: Database, keyring: Keyring) -> Iterator[None]:
+    """
+    Run the steps of a start. If one fails, close what is open already and say so in our own words.
+
+    :raises ConfigurationError: Also for a store that is unsafe or not allowed.
+    """
+    try:
+        yield
+    except BaseException as error:
+        keyring.close()
+        database.close()
+        if isinstance(error, StoreDenied):
+            raise ConfigurationError(str(error)) from None
+        if isinstance(error, StoreError):
+            raise as_tenancy_error(error) from None
+        if type(error) is ValueError:
+            raise ConfigurationError(f"store_url: {error}") from None
+        raise
+
+
+def require_schema(database: Database) -> None:
+    """
+    Refuse a database whose schema is not this version's.
+
+    :raises SchemaOutdated: Says whether to upgrade the database or the code.
+    """
+    path = database.sqlite_path
+    if path is not None and not path.exists():
+        raise ConfigurationError(f"There is no database at {path}. Run `tenancy init` to make one.")
+    require_current(database)
+
+
+def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
+    """
+    Refuse a key that is not the one this catalogue was made with. A new catalogue takes the key it is opened with.
+
+    :raises ConfigurationError: If it is another's.
+    """
+    identity = catalogue.identity
+    catalogue_id = identity.catalogue_id()
+    known = identity.root_keys()
+    if not known:
+        check = keyring.check_value(catalogue_id=catalogue_id)
+        with contextlib.suppress(Conflict):
+            identity.add_root_key(RootKey(provider=keyring.provider_name, check=check))
+        known = identity.root_keys()
+    for key in known:
+        keyring.require_check_value(key.check, provider=key.provider, catalogue_id=catalogue_id)
+
+
+def require_durability(durability: str) -> None:
+    """Refuse anything but `"power"` and `"process"`."""
+    if durability not in ("power", "process"):
+        raise ConfigurationError('durability must be "power" or "process".')
+
+
+def _make_private(path: Path) -> None:
+    try:
+        # The parent is not made: a mistyped path should not grow a tree.
+        path.mkdir(mode=0o700)
+        path.chmod(0o700)
+    except FileExistsError:
+        # Whether it may be used is decided below.
+        found = path.lstat()
+    except OSError:
+        raise ConfigurationError(
+            f"The data directory {path} cannot be made; check that its parent exists and is writable."
+        ) from None
+    else:
+        found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise ConfigurationError(f"The data directory {path} is not a directory of its own; links are not followed.")
+    if found.st_uid != os.geteuid():
+        raise ConfigurationError(f"The data directory {path} belongs to another user; run as that user.")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise ConfigurationError(f"The data directory {path} is open to other users; run: chmod 700 {path}")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ConfigurationError(f"The data directory {path} is not writable.")
+
+
+def _holds_anything(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except FileNotFoundError:
+        return False

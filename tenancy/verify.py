@@ -1,0 +1,115 @@
+"""
+The consistency check: does every row have its bytes, do all bytes have a row, do the counters say what the rows say?
+
+It reads and opens every result. It never deletes a result, whatever is wrong with it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stores.errors import BlobCorrupt, BlobNotFound, StoreError
+from tenancy.backend import Backend
+from tenancy.catalogue.results import StoredResult
+from tenancy.catalogue.sessions import Ids
+from tenancy.cleanup import Cleaner
+from tenancy.envelope import Binding, open_card, open_whole
+from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt
+
+#: Called with how many results were checked so far.
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    One kind of thing that is wrong.
+
+    :param kind: `missing_bytes` (a row without its bytes), `damaged` (bytes or card that do not open), `no_key` (the
+        key is away or destroyed), `unreadable` (the store refused), `unknown_bytes` (bytes without a row),
+        `wrong_usage` (a counter that differs from its rows), `interrupted` (a write or delete nobody is at any more),
+        `unfinished_erasure`.
+    :param count: How many.
+    :param repaired: Whether this run set it right. Only the last three can be.
+    """
+
+    kind: str
+    count: int
+    repaired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a check found. `ok` means that nothing is left to do."""
+
+    findings: tuple[Finding, ...]
+    checked_results: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing was found, or everything that was is repaired."""
+        return all(finding.repaired for finding in self.findings)
+
+
+class Verifier:
+    """Checks one backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._audit = backend.catalogue.audit
+
+    def run(self, *, repair: bool, on_progress: Progress | None = None) -> VerifyReport:
+        """See `SessionManager.verify`."""
+        found: Counter[str] = Counter()
+        checked = 0
+        for ids, live in self._audit.sessions():
+            for stored in self._audit.committed(ids) if live else ():
+                kind = "no_key" if stored is None else self._problem(ids, stored)
+                found.update([kind] if kind else [])
+                checked += 1
+                if on_progress:
+                    on_progress(checked)
+        found["unknown_bytes"] += self._audit.unknown_blobs() + self._unknown_files()
+        findings = [Finding(kind, count, repaired=False) for kind, count in sorted(found.items()) if count]
+        return VerifyReport(findings=tuple(findings + self._repairable(repair)), checked_results=checked)
+
+    def _problem(self, ids: Ids, stored: StoredResult) -> str | None:
+        binding = Binding(ids.tenant_id, ids.user_id, ids.session_id, stored.result_id)
+        namespace = self._backend.namespace(ids, inline=stored.inline)
+        try:
+            with self._backend.session_key(ids, stored.tenant_key, stored.session_key) as key:
+                open_card(stored.envelope, key=key, binding=binding)
+                body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
+                open_whole(stored.envelope, body, key=key, binding=binding)
+        except BlobNotFound:
+            problem = "missing_bytes"
+        except (BlobCorrupt, ResultCorrupt):
+            problem = "damaged"
+        except (KeyUnavailable, KeyDestroyed):
+            problem = "no_key"
+        except StoreError:
+            problem = "unreadable"
+        else:
+            return None
+        # A result that was deleted while it was being checked is no problem.
+        return problem if stored.result_id in self._audit.names(ids.tenant_id, ids.session_id) else None
+
+    def _unknown_files(self) -> int:
+        if self._backend.store is self._backend.inline:
+            return 0
+        unknown = 0
+        for outer, inner in self._backend.store.namespaces():
+            # Files first, rows second: a write that is under way has its row before its file.
+            names = {blob.name for blob in self._backend.store.namespace(outer, inner).list()}
+            unknown += len(names - self._audit.names(outer, inner))
+        return unknown
+
+    def _repairable(self, repair: bool) -> list[Finding]:
+        counts = {
+            "interrupted": self._audit.stale(),
+            "unfinished_erasure": len(self._backend.catalogue.erasure.unfinished()),
+        }
+        if repair and any(counts.values()):
+            Cleaner(self._backend).run(dry_run=False, batch_size=500, max_seconds=None)
+        counts["wrong_usage"] = len(self._audit.drifts(repair=repair))
+        return [Finding(kind, count, repaired=repair) for kind, count in counts.items() if count]

@@ -1,0 +1,128 @@
+"""One write, straight down: seal, reserve, put, commit; or seal and one transaction for what goes inline."""
+
+import contextlib
+import threading
+from types import TracebackType
+from typing import Final, Self
+
+from stores.errors import StoreError
+from stores.names import mint_name
+from tenancy.backend import Backend
+from tenancy.catalogue.results import LEASE_US, NewResult
+from tenancy.catalogue.sessions import OpenedSession
+from tenancy.cleanup import Cleaner
+from tenancy.envelope import Binding, Card, seal, size_of_text
+from tenancy.errors import QuotaExceeded
+from tenancy.references import Reference, hint_for, mint_tag, suffix_of
+
+#: From this size on a write is first asked whether it may be that large, before time is spent on sealing it.
+_ASK_FIRST_BYTES: Final = 2**20
+#: From this size on a write renews its lease while the store is at work.
+_RENEW_FROM_BYTES: Final = 16 * 2**20
+_RENEW_SECONDS: Final = LEASE_US / 1_000_000 / 3
+
+
+def write(
+    backend: Backend,
+    opened: OpenedSession,
+    content: str | bytes,
+    *,
+    name: str,
+    tool: str | None,
+    media_type: str | None,
+) -> Reference:
+    """
+    Store one result. Either all of it is stored, readable and charged, or nothing is.
+
+    :param name: The hook's key. Hostile text, which becomes sealed metadata and a hint.
+    :param tool: The tool's name where it is known for sure.
+    :raises SessionNotFound: If the session has ended.
+    :raises ResultTooLarge: If one result may not be that large.
+    :raises QuotaExceeded: If a limit refuses even after the tenant's expired sessions were reclaimed.
+    :raises StoreError: If the catalogue or the store fails. What was begun is undone, or left to cleanup.
+    """
+    ids, results = opened.ids, backend.catalogue.results
+    key_version = opened.session_key.version
+    if len(content) >= _ASK_FIRST_BYTES:
+        size = size_of_text(content) if isinstance(content, str) else len(content)
+        results.admit(ids, key_version=key_version, size_bytes=size)
+    result_id, hint, tag, suffix = mint_name(), hint_for(tool or _tool_part(name)), mint_tag(), suffix_of(name)
+    with backend.session_key(ids, opened.tenant_key, opened.session_key) as key:
+        envelope, body = seal(
+            content,
+            key=key,
+            key_version=key_version,
+            binding=Binding(ids.tenant_id, ids.user_id, ids.session_id, result_id),
+            card=Card(hint=hint, tag=tag, suffix=suffix, name=name, tool=tool, media_type=media_type),
+        )
+    new = NewResult(
+        ids=ids,
+        result_id=result_id,
+        reference=lambda number: Reference(hint=hint, number=number, tag=tag, suffix=suffix),
+        envelope=envelope,
+        inline=backend.goes_inline(len(body)),
+    )
+    try:
+        return _store(backend, new, body)
+    except QuotaExceeded:
+        # What has expired still counts until it is reclaimed; nobody should be refused because of it.
+        if not Cleaner(backend).make_room(ids.tenant_id):
+            raise
+    return _store(backend, new, body)
+
+
+def _store(backend: Backend, new: NewResult, body: bytes) -> Reference:
+    results = backend.catalogue.results
+    if new.inline:
+        return results.insert(new, put=backend.putter(new.ids, new.result_id, body))
+    reference = results.insert(new)
+    namespace = backend.namespace(new.ids, inline=False)
+    try:
+        with _Renewal(backend, new, reference.number, len(body)):
+            namespace.put(new.result_id, body)
+        results.commit(new, reference.number)
+    except BaseException:
+        # What cannot be undone now is found by cleanup when the lease has run out.
+        with contextlib.suppress(StoreError):
+            if not results.abandon(new, reference.number):
+                # The commit went through and only its answer was lost: the result is stored.
+                return reference
+            namespace.delete(new.result_id)
+            results.forget(new, reference.number)
+        raise
+    return reference
+
+
+class _Renewal:
+    """Renews the lease of a large write while the store is at work on it."""
+
+    def __init__(self, backend: Backend, new: NewResult, number: int, size_bytes: int) -> None:
+        self._backend, self._new, self._number = backend, new, number
+        self._needed = size_bytes >= _RENEW_FROM_BYTES
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="tenancy-lease", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._needed:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._needed:
+            self._done.set()
+            self._thread.join()
+
+    def _renew(self) -> None:
+        while not self._done.wait(_RENEW_SECONDS):
+            # A renewal that fails is tried again; if none succeeds, the commit refuses.
+            with contextlib.suppress(StoreError):
+                self._backend.catalogue.results.renew(self._new, self._number)
+
+
+def _tool_part(name: str) -> str:
+    """Leave the step number, the compactor's mark and the suffix out of a hook's key: the hint begins with the tool."""
+    stem = name.rpartition(".")[0] if suffix_of(name) else name
+    head, _, rest = stem.partition("_")
+    return rest if rest and (head.isdigit() or head == "compacted") else stem
