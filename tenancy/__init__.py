@@ -22,8 +22,9 @@ from tenancy.errors import (
 from tenancy.hooks import session_hooks
 from tenancy.manager import SessionInfo, SessionManager
 from tenancy.quotas import UNSET, Lifetime, Limits, Usage
+from tenancy.reading import Page, Result
 from tenancy.scope import Scope
-from tenancy.session import Page, Result, Session
+from tenancy.session import Session
 from tenancy.tools import SessionToolset
 from tenancy.verify import Finding, VerifyReport
 from tenancy.version import __version__

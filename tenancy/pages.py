@@ -13,7 +13,8 @@ from tenancy.errors import ResultNotFound
 from tenancy.notices import printable
 
 if TYPE_CHECKING:
-    from tenancy.session import Page, Session
+    from tenancy.reading import Page
+    from tenancy.session import Session
 
 #: English takes about 4.4 characters for a token, code 3, so this is enough to fill a page.
 _CHARS_PER_TOKEN: Final = 5

@@ -14,7 +14,8 @@ from tenancy.errors import ResultNotFound
 from tenancy.notices import printable
 
 if TYPE_CHECKING:
-    from tenancy.session import Result, Session
+    from tenancy.reading import Result
+    from tenancy.session import Session
 
 _MAX_QUERY_CHARS: Final = 500
 _MAX_MATCHES: Final = 20
