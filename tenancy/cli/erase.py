@@ -33,6 +33,9 @@ def _erase(invocation: Invocation, *, tenant: str, user: str | None, dry_run: bo
     if not dry_run:
         require_terminal(yes=yes)
     with closing(invocation.place().open()) as manager:
+        if dry_run:
+            # Usage alone would not tell: it is zero for what does not exist. This raises.
+            manager.limits(tenant=tenant, user=user)
         usage = manager.usage(tenant=tenant, user=user)
         forecast = Forecast(level=level, sessions=usage.sessions, results=usage.results, used_bytes=usage.used_bytes)
         if dry_run:

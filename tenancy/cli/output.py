@@ -72,16 +72,16 @@ class Output:
         :param items: The items, with pinned keys.
         :param columns: Which keys people see, and how.
         """
+        remaining = iter(items)
         if self.format is OutputFormat.JSON:
-            _write(f'{{"{key}": [')
-            separator = "\n  "
-            for item in items:
+            # What is refused is refused when the first item is asked for; then nothing may stand on stdout yet.
+            separator, item = f'{{"{key}": [\n  ', next(remaining, None)
+            while item is not None:
                 _write(separator + json.dumps(item, default=_plain))
-                separator = ",\n  "
-            _write("\n]}\n")
+                separator, item = ",\n  ", next(remaining, None)
+            _write("\n]}\n" if separator.startswith(",") else f'{{"{key}": []}}\n')
             return
         headings = [name.replace("_", " ") for name in columns]
-        remaining = iter(items)
         while page := list(islice(remaining, _PAGE_ROWS)):
             rows = [[show(item[name]) for name, show in columns.items()] for item in page]
             _print_table(Table(columns=headings, rows=rows))

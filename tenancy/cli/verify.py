@@ -14,7 +14,9 @@ from tenancy.cli.output import Table, note, progress
 def verify(
     invocation: Invocation,
     *,
-    repair: Annotated[bool, typer.Option("--repair", help="Put right what can be put right.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set counters right, finish interrupted work. Deletes no result.")
+    ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
 ) -> None:
@@ -24,9 +26,9 @@ def verify(
         require_terminal(yes=yes)
     with closing(invocation.place().open()) as manager:
         if repair:
-            ask("Repair what can be repaired? Results whose bytes are lost will be removed.", yes=yes)
+            ask("Set counters right and remove what interrupted work has left behind?", yes=yes)
         with progress("Verifying") as advance:
-            report = manager.verify(repair=repair, on_progress=advance)
+            report = manager.verify(repair=repair, on_progress=lambda checked: advance(checked, None))
     if dry_run:
         note("Dry run: nothing was changed.")
     findings = [{"kind": each.kind, "count": each.count, "repaired": each.repaired} for each in report.findings]

@@ -16,15 +16,6 @@ PASSWORD_URL = f"postgresql+psycopg://app:{SECRET}@db/tenancy"
 REQUIRED = {"database_url": "sqlite:////srv/catalogue.sqlite3", "store_url": "database:", "keys": "env:SOME_KEY"}
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_around(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
-    for name in list(os.environ):
-        if name.startswith("HAYSTACK_TENANCY_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "tenancy.toml"

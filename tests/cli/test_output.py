@@ -1,0 +1,82 @@
+"""Tables for people, JSON for programs."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from tenancy.cli.output import Output, OutputFormat, Table, count, moment, size, text
+
+ROWS = [{"name": f"row {number}", "used_bytes": number} for number in range(1200)]
+COLUMNS = {"name": text, "used_bytes": size}
+
+
+def test_a_listing_is_one_json_document_also_when_it_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(OutputFormat.JSON).stream("sessions", iter(ROWS), columns=COLUMNS)
+    assert json.loads(capsys.readouterr().out) == {"sessions": ROWS}
+    Output(OutputFormat.JSON).stream("sessions", iter([]), columns=COLUMNS)
+    assert json.loads(capsys.readouterr().out) == {"sessions": []}
+
+
+def test_a_listing_does_not_wait_for_its_last_row(capsys: pytest.CaptureFixture[str]) -> None:
+    def endless() -> Iterator[dict[str, object]]:
+        yield from ROWS
+        raise RuntimeError("the database went away")
+
+    for form in OutputFormat:
+        with pytest.raises(RuntimeError):
+            Output(form).stream("sessions", endless(), columns=COLUMNS)
+        assert "row 999" in capsys.readouterr().out
+
+
+def test_a_refusal_before_the_first_row_leaves_stdout_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    def refusing() -> Iterator[dict[str, object]]:
+        raise RuntimeError("no such thing")
+        yield {}
+
+    for form in OutputFormat:
+        with pytest.raises(RuntimeError):
+            Output(form).stream("sessions", refusing(), columns=COLUMNS)
+        assert capsys.readouterr().out == ""
+
+
+def test_a_row_in_a_pipe_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "n" * 255
+    Output(OutputFormat.TABLE).stream("sessions", [{"name": name, "used_bytes": 2048}], columns=COLUMNS)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[1].split() == [name, "2.0", "KiB"]
+
+
+def test_an_identifier_that_looks_like_markup_is_an_identifier(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("[bold]x[/bold]", "[/]", ":smile:", "\N{HEBREW LETTER ALEF}"):
+        Output(OutputFormat.TABLE).show({}, Table.of_fields({"tenant": name}))
+        assert name in capsys.readouterr().out
+
+
+def test_moments_are_iso_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
+    at = datetime(2026, 3, 1, 14, 30, tzinfo=timezone(timedelta(hours=2)))
+    Output(OutputFormat.JSON).show({"at": at, "never": None, "name": "ä"})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"at": "2026-03-01T12:30:00.000000Z", "never": None, "name": "ä"}
+    assert printed.isascii()
+    assert moment(at) == "2026-03-01 12:30:00Z"
+    assert moment(None) == "never"
+    assert moment(datetime(2026, 1, 1, tzinfo=UTC)).startswith("2026-01-01")
+
+
+@pytest.mark.parametrize(
+    ("amount", "said"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (64 * 2**20, "64.0 MiB"),
+        (2**63 - 1, "8.0 EiB"),
+        (None, "unlimited"),
+    ],
+)
+def test_sizes_are_said_as_people_say_them(amount: int | None, said: str) -> None:
+    assert size(amount) == said
+    assert count(amount) == ("unlimited" if amount is None else str(amount))
