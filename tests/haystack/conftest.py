@@ -1,0 +1,66 @@
+"""Real managers and sessions, and the events they leave in the log."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenancy.manager import SessionManager
+from tenancy.session import Session
+
+
+@pytest.fixture(params=[0, 32768], ids=["stored", "inline"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SessionManager]:
+    """A manager with its data in files, and one with small results in its database."""
+    with SessionManager.local(tmp_path / "data", durability="process", inline_bytes=request.param) as opened:
+        yield opened
+
+
+@pytest.fixture
+def session(manager: SessionManager) -> Iterator[Session]:
+    with manager.session(tenant="acme", user="u-1", session="chat") as opened:
+        yield opened
+
+
+@pytest.fixture
+def open_session(manager: SessionManager) -> Callable[..., Session]:
+    """Opens sessions of different users of one tenant."""
+
+    def open_for(user: str, **settings: Any) -> Session:
+        return manager.session(tenant="acme", user=user, session="chat", **settings)
+
+    return open_for
+
+
+class Events(logging.Handler):
+    """The records of ours, and everything else that was logged."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+    @property
+    def names(self) -> list[str]:
+        """The events, in order."""
+        return [record.event for record in self.records if hasattr(record, "event")]
+
+    @property
+    def text(self) -> str:
+        """Everything that was logged, with the fields."""
+        return "\n".join(f"{record.getMessage()} {vars(record)}" for record in self.records)
+
+
+@pytest.fixture
+def events() -> Iterator[Events]:
+    """What is logged from WARNING up, by us or anybody."""
+    handler = Events()
+    handler.setLevel(logging.WARNING)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    yield handler
+    root.removeHandler(handler)
