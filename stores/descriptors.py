@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from stores.entries import close_quietly
 from stores.errors import StoreUnavailable
 from stores.locks import ProcessLock
 
@@ -148,11 +149,11 @@ class Directories:
         with self._lock:
             directory.users -= 1
             if directory.users == 0 and not directory.kept:
-                os.close(directory.descriptor)
+                close_quietly(directory.descriptor)
 
     @staticmethod
     def _let_go(directory: Directory) -> None:
         if directory.kept:
             directory.kept = False
             if directory.users == 0:
-                os.close(directory.descriptor)
+                close_quietly(directory.descriptor)

@@ -39,7 +39,7 @@ def opened_directory(parent: int, name: str, *, owner: int, create: bool = False
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def open_directory(parent: int, name: str, *, owner: int, create: bool = False) -> int:
@@ -61,7 +61,7 @@ def open_directory(parent: int, name: str, *, owner: int, create: bool = False) 
     try:
         _make_private(descriptor, owner=owner)
     except BaseException:
-        os.close(descriptor)
+        close_quietly(descriptor)
         raise
     return descriptor
 
@@ -149,7 +149,7 @@ def read_file(directory: int, name: str, *, start: int, length: int, size_bytes:
             raise BlobCorrupt("The blob has another size than it was written with.")
         return _read_exactly(descriptor, start=start, length=length)
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def _read_exactly(descriptor: int, *, start: int, length: int) -> bytes:
@@ -196,7 +196,7 @@ def opened_as_found(parent: int, name: str) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def names_in(directory: int) -> list[str]:
@@ -223,3 +223,9 @@ def regular_file(directory: int, name: str) -> os.stat_result | None:
         if stat.S_ISREG(status.st_mode):
             return status
     return None
+
+
+def close_quietly(descriptor: int) -> None:
+    """Close what was not written to: nothing can be lost, and the descriptor is gone even if the system complains."""
+    with suppress(OSError):
+        os.close(descriptor)
