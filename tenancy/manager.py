@@ -195,8 +195,13 @@ class SessionManager:
         """
         if user is not None and tenant is None:
             raise ConfigurationError("A user is named within a tenant: give tenant too.")
-        _require_names(tenant=tenant, user=user)
+        for field, name in (("tenant", tenant), ("user", user)):
+            if name is not None:
+                require_identifier(name, field)
         self._require_open()
+        return self._listed(tenant=tenant, user=user)
+
+    def _listed(self, *, tenant: str | None, user: str | None) -> Iterator[SessionInfo]:
         with translated():
             for row in self._backend.catalogue.sessions.list(tenant=tenant, user=user):
                 yield SessionInfo(
