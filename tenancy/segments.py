@@ -25,12 +25,13 @@ else:
 SEGMENT_BYTES: Final = 32 * 1024
 
 #: Below this a frame's own bytes eat what it saves.
-_WORTH_TRYING_BYTES = 128
+_WORTH_TRYING_BYTES = 512
 #: The cheapest level: the text is read back once or twice, if at all.
 _LEVEL = 1
-#: How far back a frame may look, as a power of two. One that claims more is refused before it gets memory.
-_SEGMENT_WINDOW_LOG = 15
-_TABLE_WINDOW_LOG = 20
+#: The bit in the fifth byte of a frame (RFC 8878, 3.1.1.1.1.2) that says: one piece, no window but the content itself.
+_SINGLE_SEGMENT = 0x20
+#: Half a segment: so many bytes of text are there at least for each segment but one, so that a table stays small.
+_FILL_BYTES = SEGMENT_BYTES // 2
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _HEAD = struct.Struct("<QQIB")
 _RAW, _PACKED = 0, 1
@@ -135,7 +136,7 @@ def open_segment(content: memoryview, table: SegmentTable, index: int) -> str:
     :raises ResultCorrupt: If the segment is not exactly one frame of exactly that many bytes and characters.
     """
     stored, plain_bytes = content[: table.stored_bytes[index]], table.plain_bytes[index]
-    plain = stored if len(stored) == plain_bytes else _inflate(stored, plain_bytes, _SEGMENT_WINDOW_LOG)
+    plain = stored if len(stored) == plain_bytes else _inflate(stored, plain_bytes)
     text = None
     with suppress(UnicodeDecodeError):
         text = str(plain, "utf-8", "surrogatepass")
@@ -150,7 +151,9 @@ def pack_table(table: SegmentTable) -> bytes:
     columns = (*table.stored_bytes, *table.plain_bytes, *table.chars, *table.newlines)
     raw = struct.pack(f"<{len(columns)}I", *columns)
     packed = zstd.compress(raw, _LEVEL) if len(raw) >= _WORTH_TRYING_BYTES else raw
-    body, how = (packed, _PACKED) if len(packed) < len(raw) else (raw, _RAW)
+    # Of a table that is larger than the compressor's window the frame would not be in one piece.
+    pays = len(packed) < len(raw) and packed[4] & _SINGLE_SEGMENT
+    body, how = (packed, _PACKED) if pays else (raw, _RAW)
     return _HEAD.pack(table.total_chars, table.total_lines, len(table.stored_bytes), how) + body
 
 
@@ -165,11 +168,11 @@ def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> Segment
     if len(data) < _HEAD.size:
         raise ResultCorrupt
     total_chars, total_lines, count, how = _HEAD.unpack_from(data)
-    # A segment has at least one byte. So a table that claims more of them is refused before it gets memory.
-    if count > content_bytes or how not in (_RAW, _PACKED):
+    # Before it gets memory.
+    if count > 1 + size_bytes // _FILL_BYTES or how not in (_RAW, _PACKED):
         raise ResultCorrupt
     raw_bytes = count * _COLUMNS * 4
-    raw = data[_HEAD.size :] if how == _RAW else _inflate(data[_HEAD.size :], raw_bytes, _TABLE_WINDOW_LOG)
+    raw = data[_HEAD.size :] if how == _RAW else _inflate(data[_HEAD.size :], raw_bytes)
     if len(raw) != raw_bytes:
         raise ResultCorrupt
     values = struct.unpack(f"<{count * _COLUMNS}I", raw)
@@ -192,17 +195,16 @@ def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> Segment
     return SegmentTable(stored, plain, chars, newlines, total_chars, total_lines)
 
 
-def _inflate(frame: bytes | memoryview, plain_bytes: int, window_log: int) -> bytes:
+def _inflate(frame: bytes | memoryview, plain_bytes: int) -> bytes:
     plain = None
-    try:
-        # Every frame of ours says how long it is; one that says something else is not opened at all.
-        if zstd.get_frame_info(frame).decompressed_size == plain_bytes:
-            decompressor = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: window_log})
+    with suppress(zstd.ZstdError):
+        # Every frame of ours says how long it is, and is in one piece; any other is not opened at all. So inflating
+        # takes the memory of `plain_bytes`, whatever the frame goes on to claim.
+        if zstd.get_frame_info(frame).decompressed_size == plain_bytes and frame[4] & _SINGLE_SEGMENT:
+            decompressor = zstd.ZstdDecompressor()
             plain = decompressor.decompress(frame, max_length=plain_bytes)
             if not decompressor.eof or decompressor.unused_data:
                 plain = None
-    except zstd.ZstdError:
-        plain = None
     if plain is None or len(plain) != plain_bytes:
         raise ResultCorrupt
     return plain

@@ -1,0 +1,1 @@
+"""What is sealed stays sealed, and comes back exactly."""
