@@ -64,7 +64,7 @@ def run_checks(place: Place) -> Iterator[Check]:
         yield from catalogue(place)
     yield tracing()
     yield disk(place)
-    if place.database_url().startswith("sqlite"):
+    if place.sqlite_file() is not None:
         yield sqlite(sqlite3.sqlite_version_info)
 
 
@@ -112,12 +112,11 @@ def schema(place: Place) -> Check:
 
 def store(place: Place) -> Check:
     """Look whether the store's directory belongs to this user, and to nobody else."""
-    url = place.store_url()
-    if url == "memory:":
+    if place.store_url() == "memory:":
         return Check("store", Status.WARN, "Results are lost when the process ends.", "Use file:/// or database:.")
-    if not url.startswith("file://"):
+    path = place.store_directory()
+    if path is None:
         return Check("store", Status.OK, "Results are in the database.")
-    path = store_path(place)
     try:
         found = path.stat()
     except OSError:
@@ -129,13 +128,6 @@ def store(place: Place) -> Check:
     if found.st_mode & 0o077:
         return Check("store", Status.FAIL, f"Others may enter {path}.", f"chmod 700 {path}")
     return Check("store", Status.OK, "Only this user can enter it.")
-
-
-def store_path(place: Place) -> Path:
-    """Return the directory of a `file:` store."""
-    from urllib.parse import unquote
-
-    return Path(unquote(place.store_url().removeprefix("file://")))
 
 
 def catalogue(place: Place) -> Iterator[Check]:
@@ -170,11 +162,7 @@ def tracing() -> Check:
 
 def disk(place: Place) -> Check:
     """Look whether there is room on the disks of the store and the database."""
-    paths = []
-    if place.store_url().startswith("file://"):
-        paths.append(store_path(place))
-    if place.database_url().startswith("sqlite:///"):
-        paths.append(Path(place.database_url().removeprefix("sqlite:///")))
+    paths = [path for path in (place.store_directory(), place.sqlite_file()) if path is not None]
     free = [shutil.disk_usage(existing).free for path in paths if (existing := _existing(path)) is not None]
     if not free:
         return Check("disk", Status.OK, "Nothing is kept on a disk of this machine.")

@@ -2,7 +2,6 @@
 
 import os
 from contextlib import closing, suppress
-from pathlib import Path
 
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table, note
@@ -17,7 +16,7 @@ def init(invocation: Invocation) -> None:
     note("Created what was missing." if created else "Everything was there already.")
     # Not the database's URL, which may hold a password.
     where = {
-        "database": "sqlite" if place.database_url().startswith("sqlite") else "postgresql",
+        "database": "postgresql" if place.sqlite_file() is None else "sqlite",
         "store": place.store_url(),
         "keys": place.keys(),
     }
@@ -27,8 +26,8 @@ def init(invocation: Invocation) -> None:
 
 
 def _init_directory(place: Place) -> list[str]:
-    data = place.data or Path()
-    missing = [name for name in ("catalogue.sqlite3", "keys.json", "results") if not (data / name).exists()]
+    parts = {"schema": place.sqlite_file(), "key file": place.key_file(), "store": place.store_directory()}
+    missing = [name for name, path in parts.items() if path is not None and not path.exists()]
     place.open().close()
     return missing
 
@@ -37,7 +36,7 @@ def _init_settings(place: Place) -> list[str]:
     from tenancy.key_providers import create_key_file, open_key_provider
     from tenancy.upgrade import check, upgrade
 
-    key_file = Path(place.keys().removeprefix("file:")) if place.keys().startswith("file:") else None
+    key_file = place.key_file()
     created = []
     # Whatever can refuse does so before the first change; the database, which is the likeliest to, changes first.
     if key_file is None or os.path.lexists(key_file):
@@ -62,6 +61,9 @@ def _init_settings(place: Place) -> list[str]:
         except FileExistsError:
             # Somebody else's `init` was faster, and theirs is as good.
             pass
+    store = place.store_directory()
+    if store is not None and not store.exists():
+        created.append("store")
     # Makes the store's directory, and the catalogue remembers the key.
     place.open().close()
     return created

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from urllib.parse import quote, unquote
 
 from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.quotas import DEFAULT_LIMITS, Limits
@@ -55,22 +56,44 @@ class Place:
         """Where the catalogue is."""
         if self.settings is not None:
             return self.settings.database_url
-        return f"sqlite:///{self._local('catalogue.sqlite3')}"
+        from tenancy.startup import CATALOGUE_FILE
+
+        return f"sqlite:///{quote(str(self._directory() / CATALOGUE_FILE))}"
 
     def keys(self) -> str:
         """Where the key is."""
-        return self.settings.keys if self.settings is not None else f"file:{self._local('keys.json')}"
+        if self.settings is not None:
+            return self.settings.keys
+        from tenancy.startup import KEY_FILE
+
+        return f"file:{self._directory() / KEY_FILE}"
 
     def store_url(self) -> str:
         """Where the results are."""
-        return self.settings.store_url if self.settings is not None else f"file://{self._local('results')}"
+        if self.settings is not None:
+            return self.settings.store_url
+        from tenancy.startup import RESULTS_FOLDER
+
+        return f"file://{quote(str(self._directory() / RESULTS_FOLDER))}"
+
+    def key_file(self) -> Path | None:
+        """The key file, if the key is in one."""
+        kind, _, where = self.keys().partition(":")
+        return Path(where) if kind == "file" else None
+
+    def sqlite_file(self) -> Path | None:
+        """The file of the catalogue, if it is one."""
+        scheme, _, where = self.database_url().partition(":///")
+        return Path(unquote(where)) if scheme.startswith("sqlite") else None
+
+    def store_directory(self) -> Path | None:
+        """The directory of the results, if they are in one."""
+        scheme, _, where = self.store_url().partition("://")
+        return Path(unquote(where)) if scheme == "file" else None
 
     def default_limits(self) -> Limits:
         """The limits that hold where none are set."""
         return self.settings.limits if self.settings is not None else DEFAULT_LIMITS
-
-    def _local(self, name: str) -> Path:
-        return (self.data or Path()).absolute() / name
 
     def open(self) -> "SessionManager":
         """
@@ -84,3 +107,6 @@ class Place:
         if self.settings is not None:
             return SessionManager.from_settings(self.settings)
         return SessionManager.local(self.data or Path())
+
+    def _directory(self) -> Path:
+        return (self.data or Path()).absolute()

@@ -176,7 +176,7 @@ def test_init_makes_no_new_key_for_an_old_catalogue(run: Run, config: Path, tmp_
 def test_init_makes_a_key_for_a_catalogue_that_was_never_used(run: Run, config: Path, tmp_path: Path) -> None:
     assert run("db", "upgrade", "--config", config).code == 0
     made = run("init", "--config", config, "--output", "json")
-    assert (made.code, made.json["created"]) == (0, ["key file"])
+    assert (made.code, made.json["created"]) == (0, ["key file", "store"])
 
 
 def test_init_changes_nothing_if_the_key_file_has_no_place(run: Run, config: Path, tmp_path: Path) -> None:
