@@ -29,17 +29,24 @@ def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
         raise ConfigurationError(f"The key file {path} does not exist.") from None
     except (OSError, ValueError):
         raise ConfigurationError(f"The key file {path} cannot be opened, or is a symbolic link.") from None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise ConfigurationError(f"The key file {path} is not a regular file.")
-        if status.st_uid != (os.geteuid() if owner_uid is None else owner_uid):
-            raise ConfigurationError(f"The key file {path} belongs to another user than the one of this process.")
-        if stat.S_IMODE(status.st_mode) & 0o077:
-            raise ConfigurationError(f"The key file {path} is open to group or others; its mode must be 0600.")
-        with contextlib.suppress(OSError):
-            return file.read(MAX_DOCUMENT_BYTES + 1)
-    raise ConfigurationError(f"The key file {path} cannot be read.")
+    try:
+        fault = _fault_of(os.fstat(descriptor), os.geteuid() if owner_uid is None else owner_uid)
+        if fault is None:
+            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    raise ConfigurationError(f"The key file {path} {fault or 'cannot be read'}.")
+
+
+def _fault_of(status: os.stat_result, owner_uid: int) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid != owner_uid:
+        return "belongs to another user than the one of this process"
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return "is open to group or others; its mode must be 0600"
+    return None
 
 
 def create_key_file(path: Path) -> None:

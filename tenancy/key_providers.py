@@ -4,7 +4,7 @@ Where key-encryption keys live. A provider wraps and unwraps a tenant's keys; th
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -127,13 +127,12 @@ class KeysetProvider:
         return f"KeysetProvider({self._name!r}, keys={len(self._entries)})"
 
 
-def open_key_provider(location: str, *, environ: Mapping[str, str] | None = None) -> KeyProvider:
+def open_key_provider(location: str) -> KeyProvider:
     """
     Open the keys a setting names.
 
     :param location: `file:PATH`, a keyset file of mode 0600; or `env:NAME`, an environment variable that holds a keyset
         or a single key (base64 of 32 bytes, whose id is derived from it). White space around the value is ignored.
-    :param environ: The environment; this process's if `None`.
     :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
     """
     scheme, _, rest = location.partition(":")
@@ -141,7 +140,7 @@ def open_key_provider(location: str, *, environ: Mapping[str, str] | None = None
         path, subject = Path(rest), f"The key file {rest}"
         return _opened(scheme, subject, lambda: parse_keyset(read_key_file(path)))
     if scheme == "env" and _VARIABLE.match(rest):
-        return _opened(scheme, f"The environment variable {rest}", lambda: _variable(rest, environ))
+        return _opened(scheme, f"The environment variable {rest}", lambda: _variable(rest))
     raise ConfigurationError("The setting keys must be file:PATH or env:NAME, with NAME in upper case.")
 
 
@@ -154,8 +153,8 @@ def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...]]
     raise ConfigurationError(f"{subject} {fault}.")
 
 
-def _variable(name: str, environ: Mapping[str, str] | None) -> tuple[KeysetEntry, ...]:
-    value = (os.environ if environ is None else environ).get(name, "").strip()
+def _variable(name: str) -> tuple[KeysetEntry, ...]:
+    value = os.environ.get(name, "").strip()
     if not value:
         raise KeysetError("should hold the key and is not set")
     return parse_keyset(value.encode("utf-8", "replace")) if value.startswith("{") else parse_single_key(value)

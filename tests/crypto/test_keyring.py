@@ -1,0 +1,303 @@
+import copy
+import pickle
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tenancy.errors import ConfigurationError, KeyUnavailable, ResultCorrupt
+from tenancy.key_cache import KeyCache
+from tenancy.key_material import SecretKey
+from tenancy.key_providers import KeysetProvider, UnknownKey, WrappedKey
+from tenancy.keyring import Keyring
+from tenancy.keyset import KeysetEntry, KeyState
+
+IDS = {"tenant_id": "t" * 32, "user_id": "u" * 32, "session_id": "s" * 32}
+ROOT = b"k" * 32
+
+
+class CountingProvider(KeysetProvider):
+    """A real provider that counts what it is asked for, and may be down."""
+
+    def __init__(self, root=ROOT, key_id="a", name="file"):
+        super().__init__(name, [KeysetEntry(key_id, KeyState.PRIMARY, None, SecretKey(root))])
+        self.unwrapped = 0
+        self.is_down = False
+
+    def unwrap(self, wrapped, *, context):
+        self.unwrapped += 1
+        if self.is_down:
+            raise KeyUnavailable("down")
+        return super().unwrap(wrapped, context=context)
+
+
+class Time:
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __call__(self):
+        return self.seconds
+
+
+def bytes_of(key):
+    with key.exposed() as view:
+        return bytes(view)
+
+
+@pytest.fixture
+def keyring():
+    return Keyring(CountingProvider())
+
+
+@pytest.fixture
+def rows(keyring):
+    tenant_key = keyring.new_tenant_key(tenant_id=IDS["tenant_id"])
+    return tenant_key, keyring.new_session_key(tenant_key, **IDS)
+
+
+def test_a_session_key_opens_in_every_process_that_has_the_key(keyring, rows):
+    first = bytes_of(keyring.session_key(*rows, **IDS))
+    assert bytes_of(Keyring(CountingProvider()).session_key(*rows, **IDS)) == first
+
+
+def test_a_row_says_how_its_key_is_wrapped_and_shows_no_wrapped_key(rows):
+    tenant_key, session_key = rows
+    assert (tenant_key.version, tenant_key.provider, tenant_key.key_id) == (1, "file", "a")
+    assert (session_key.version, session_key.tenant_key_version) == (1, 1)
+    assert len(tenant_key.wrapped) == len(session_key.wrapped) == 104
+    assert "wrapped" not in repr(rows)
+
+
+def test_every_tenant_and_session_has_its_own_key(keyring):
+    opened = set()
+    for tenant in ("t", "v"):
+        tenant_key = keyring.new_tenant_key(tenant_id=tenant)
+        for session in ("s", "r"):
+            ids = {"tenant_id": tenant, "user_id": "u", "session_id": session}
+            opened.add(bytes_of(keyring.session_key(tenant_key, keyring.new_session_key(tenant_key, **ids), **ids)))
+    assert len(opened) == 4
+
+
+def changed_rows(rows):
+    tenant_key, session_key = rows
+    for key, position in ((tenant_key, 0), (session_key, 1)):
+        changes = [{"wrapped": key.wrapped[:-1] + bytes([key.wrapped[-1] ^ 1])}, {"wrapped": b""}]
+        changes += [{"version": version} for version in (0, 2, -1, 1 << 64)]
+        if position:
+            changes += [{"tenant_key_version": version} for version in (0, 2, -1)]
+        for change in changes:
+            row = replace(key, **change)
+            yield (row, session_key) if position == 0 else (tenant_key, row)
+
+
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_a_changed_row_is_refused_by_a_warm_cache_and_by_a_cold_one(keyring, rows, is_warm):
+    reader = keyring if is_warm else Keyring(CountingProvider())
+    for changed in changed_rows(rows):
+        with pytest.raises(ResultCorrupt):
+            reader.session_key(*changed, **IDS)
+    if is_warm:
+        keyring.session_key(*rows, **IDS).close()
+
+
+@pytest.mark.parametrize("field", IDS)
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_a_wrapped_key_opens_for_nobody_else(keyring, rows, field, is_warm):
+    reader = keyring if is_warm else Keyring(CountingProvider())
+    with pytest.raises(ResultCorrupt):
+        reader.session_key(*rows, **IDS | {field: "x" * 32})
+
+
+def test_the_wrapped_key_of_another_session_or_tenant_is_refused(keyring, rows):
+    tenant_key, session_key = rows
+    theirs = keyring.new_session_key(tenant_key, **IDS | {"session_id": "x"})
+    with pytest.raises(ResultCorrupt):
+        keyring.session_key(tenant_key, replace(session_key, wrapped=theirs.wrapped), **IDS)
+    other_tenant = keyring.new_tenant_key(tenant_id="x")
+    for stolen in (other_tenant, replace(tenant_key, wrapped=other_tenant.wrapped)):
+        with pytest.raises(ResultCorrupt):
+            keyring.session_key(stolen, session_key, **IDS)
+    # A session's key is no tenant's.
+    with pytest.raises(ResultCorrupt):
+        keyring.session_key(replace(tenant_key, wrapped=session_key.wrapped), session_key, **IDS)
+
+
+def test_a_key_of_a_later_version_is_bound_to_it(keyring):
+    tenant_key = keyring.new_tenant_key(tenant_id=IDS["tenant_id"], version=3)
+    session_key = keyring.new_session_key(tenant_key, **IDS, version=5)
+    assert (tenant_key.version, session_key.version, session_key.tenant_key_version) == (3, 5, 3)
+    cold = Keyring(CountingProvider())
+    cold.session_key(tenant_key, session_key, **IDS).close()
+    with pytest.raises(ResultCorrupt):
+        cold.session_key(replace(tenant_key, version=4), replace(session_key, tenant_key_version=4), **IDS)
+
+
+def test_another_root_key_opens_nothing(rows):
+    with pytest.raises(ResultCorrupt):
+        Keyring(CountingProvider(b"x" * 32)).session_key(*rows, **IDS)
+    with pytest.raises(UnknownKey):
+        Keyring(CountingProvider(key_id="b")).session_key(*rows, **IDS)
+    with pytest.raises(UnknownKey):
+        Keyring(CountingProvider(name="env")).session_key(*rows, **IDS)
+
+
+def test_a_provider_that_is_down_is_neither_corruption_nor_the_end(rows):
+    provider = CountingProvider()
+    keyring = Keyring(provider)
+    provider.is_down = True
+    with pytest.raises(KeyUnavailable) as refusal:
+        keyring.session_key(*rows, **IDS)
+    assert refusal.value.retryable
+    with pytest.raises(KeyUnavailable):
+        keyring.new_session_key(rows[0], **IDS)
+    provider.is_down = False
+    keyring.session_key(*rows, **IDS).close()
+
+
+def test_the_provider_is_asked_once_for_what_is_kept(rows):
+    provider = CountingProvider()
+    keyring = Keyring(provider)
+    for _ in range(3):
+        keyring.session_key(*rows, **IDS).close()
+    keyring.session_key(rows[0], keyring.new_session_key(rows[0], **IDS | {"user_id": "x"}), **IDS | {"user_id": "x"})
+    assert provider.unwrapped == 1
+
+
+def test_a_new_key_is_kept_from_the_start(keyring, rows):
+    keyring.session_key(*rows, **IDS).close()
+    assert keyring._provider.unwrapped == 0
+
+
+def test_a_kept_key_ends_with_its_age(rows):
+    provider, time = CountingProvider(), Time()
+    keyring = Keyring(provider, cache_seconds=300.0, monotonic=time)
+    keyring.session_key(*rows, **IDS).close()
+    time.seconds = 299.9
+    keyring.session_key(*rows, **IDS).close()
+    assert provider.unwrapped == 1
+    # Use does not make it younger.
+    time.seconds = 300.0
+    provider.is_down = True
+    with pytest.raises(KeyUnavailable):
+        keyring.session_key(*rows, **IDS)
+
+
+def test_nothing_is_kept_where_nothing_may_be(rows):
+    provider = CountingProvider()
+    keyring = Keyring(provider, cache_entries=0)
+    assert bytes_of(keyring.session_key(*rows, **IDS)) == bytes_of(keyring.session_key(*rows, **IDS))
+    assert provider.unwrapped == 2
+
+
+def test_the_callers_key_is_the_callers(keyring, rows):
+    first = keyring.session_key(*rows, **IDS)
+    expected = bytes_of(first)
+    first.close()
+    assert bytes_of(keyring.session_key(*rows, **IDS)) == expected
+
+
+def test_a_closed_keyring_keeps_no_key_and_opens_none(keyring, rows):
+    held = keyring.session_key(*rows, **IDS)
+    expected = bytes_of(held)
+    buffers = [key._view.obj for _, key in keyring._cache._kept.values()]
+    assert buffers
+    keyring.close()
+    keyring.close()
+    assert all(buffer == bytes(32) for buffer in buffers)
+    with pytest.raises(KeyUnavailable):
+        keyring.session_key(*rows, **IDS)
+    # Whoever holds a key finishes what he began.
+    assert bytes_of(held) == expected
+
+
+def test_a_check_value_tells_the_right_key_from_every_other():
+    keyring = Keyring(CountingProvider())
+    stored = keyring.check_value(catalogue_id="c" * 32)
+    assert stored.key_id == keyring.primary_key_id == "a"
+    assert keyring.provider_name == "file"
+    Keyring(CountingProvider()).require_check_value(stored, provider="file", catalogue_id="c" * 32)
+    others = [
+        (CountingProvider(b"x" * 32), stored, "file", "c" * 32),
+        (CountingProvider(key_id="b"), stored, "file", "c" * 32),
+        (CountingProvider(name="env"), stored, "file", "c" * 32),
+        (CountingProvider(), stored, "env", "c" * 32),
+        (CountingProvider(), stored, "file", "d" * 32),
+        (CountingProvider(), WrappedKey("a", b""), "file", "c" * 32),
+    ]
+    for provider, value, name, catalogue_id in others:
+        with pytest.raises(ConfigurationError, match="this catalogue was made with") as refusal:
+            Keyring(provider).require_check_value(value, provider=name, catalogue_id=catalogue_id)
+        assert refusal.value.__context__ is None
+
+
+def test_a_key_that_cannot_be_checked_now_is_not_called_wrong():
+    provider = CountingProvider()
+    keyring = Keyring(provider)
+    stored = keyring.check_value(catalogue_id="c")
+    provider.is_down = True
+    with pytest.raises(KeyUnavailable):
+        keyring.require_check_value(stored, provider="file", catalogue_id="c")
+
+
+def test_a_keyring_shows_no_key_and_is_not_copied(keyring, rows):
+    opened = bytes_of(keyring.session_key(*rows, **IDS))
+    shown = repr(keyring) + repr(vars(keyring)) + repr(vars(keyring._cache)) + repr(vars(keyring._provider))
+    for secret in (opened, ROOT):
+        assert repr(secret) not in shown
+        assert secret.hex() not in shown
+    for copier in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError):
+            copier(keyring)
+
+
+def test_the_cache_never_holds_more_than_it_may_and_overwrites_what_leaves():
+    cache = KeyCache(entries=3, seconds=100.0, monotonic=Time())
+    buffers = []
+    for number in range(10):
+        cache.put(number, SecretKey(bytes([number + 1]) * 32))
+        buffers.append(cache._kept[number][1]._view.obj)
+        assert len(cache) <= 3
+    assert [number for number in range(10) if cache.get(number) is not None] == [7, 8, 9]
+    assert [buffer == bytes(32) for buffer in buffers] == [True] * 7 + [False] * 3
+
+
+def test_the_cache_overwrites_what_is_too_old_on_the_next_call_of_any_kind():
+    time = Time()
+    cache = KeyCache(entries=100, seconds=10.0, monotonic=time)
+    for number in range(5):
+        time.seconds = float(number)
+        cache.put(number, SecretKey(bytes([number + 1]) * 32))
+    time.seconds = 12.5
+    assert cache.get("something else") is None
+    assert len(cache) == 2
+
+
+def test_the_cache_overwrites_a_key_that_is_put_again():
+    cache = KeyCache(entries=3, seconds=10.0, monotonic=Time())
+    cache.put("a", SecretKey(b"1" * 32))
+    buffer = cache._kept["a"][1]._view.obj
+    cache.put("a", SecretKey(b"2" * 32))
+    assert buffer == bytes(32)
+    assert bytes_of(cache.get("a")) == b"2" * 32
+
+
+def test_no_thread_ever_gets_a_key_that_another_ones_eviction_touched():
+    cache = KeyCache(entries=2, seconds=100.0)
+    wrong = []
+
+    def work(seed):
+        for round_ in range(2000):
+            number = (seed + round_) % 5 + 1
+            cache.put(number, SecretKey(bytes([number]) * 32))
+            other = round_ % 5 + 1
+            key = cache.get(other)
+            if key is not None and bytes_of(key) != bytes([other]) * 32:
+                wrong.append(other)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert len(cache) == 2
