@@ -143,7 +143,7 @@ class _Scan:
 def _match(reference: str, text: str, span: tuple[int, int], *, line: int, offset: int) -> str:
     start, end = max(0, span[0] - _CONTEXT_CHARS), min(len(text), span[1] + _CONTEXT_CHARS)
     around = " ".join(printable(text[start:end]).split())
-    return f"{reference} line {line}, offset {offset + start}: {around}"
+    return f"{reference} line {line}, offset {offset + span[0]}: {around}"
 
 
 def _line(result: "Result", *, now: datetime) -> str:

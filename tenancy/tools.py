@@ -79,6 +79,16 @@ class ReadTool(Tool):
         self.outputs_to_string = {"raw_result": True} if self.images and self.purpose == "read" else None
         super().__post_init__()
 
+    def invoke(self, /, **kwargs: Any) -> Any:
+        """Answer a call. An argument named `self` would end the run with any other tool; here it is dropped."""
+        kwargs.pop("self", None)
+        return super().invoke(**kwargs)
+
+    async def invoke_async(self, /, **kwargs: Any) -> Any:
+        """Answer a call in a worker thread. See `invoke`."""
+        kwargs.pop("self", None)
+        return await super().invoke_async(**kwargs)
+
     def to_dict(self) -> dict[str, Any]:
         """Serialise the settings; the function is made from them."""
         fields = ("name", "description", "parameters", "purpose", "page_tokens", "images")
