@@ -17,17 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from stores.connections import create_sqlite_file, parse_url
-from stores.errors import StoreDenied, StoreError, StoreFull
+from stores.driver_errors import PostgresErrors, SqliteErrors
+from stores.errors import StoreDenied, StoreError
 from stores.sql import Database, Statement
-from tenancy.errors import (
-    AlreadyRunning,
-    ConfigurationError,
-    SchemaOutdated,
-    StorageFull,
-    StorageUnavailable,
-    TenancyError,
-)
+from tenancy.errors import AlreadyRunning, ConfigurationError, SchemaOutdated, TenancyError
 from tenancy.schema import HEAD_REVISION, VERSION_TABLE
+from tenancy.translation import as_tenancy_error
 
 #: How long an upgrade waits for another one to finish.
 WAIT_SECONDS: Final = 60.0
@@ -86,6 +81,18 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
                 raise
             # Alembic knows no such revision: newer code was here.
             raise SchemaOutdated(_NEWER) from None
+
+
+def upgrade_if_empty(database_url: str) -> None:
+    """
+    Give a database without a catalogue this version's schema. One that holds a schema, of whatever age, stays as it is.
+
+    Any number of processes may call this at once. What it raises is what `upgrade` raises.
+    """
+    with _opened(database_url, create=True) as database:
+        if _stored_revision(database) is not None:
+            return
+    upgrade(database_url)
 
 
 def check(database_url: str) -> None:
@@ -235,12 +242,10 @@ def _in_our_words(database: Database) -> Iterator[None]:
     except StoreError as error:
         raise _translated(error) from None
     except sa.exc.DBAPIError as error:
-        raise _translated(database._errors.translate(error.orig)) from None
+        errors = SqliteErrors() if database.is_sqlite else PostgresErrors()
+        raise _translated(errors.translate(error.orig)) from None
 
 
 def _translated(error: StoreError) -> TenancyError:
-    if isinstance(error, StoreFull):
-        return StorageFull(str(error))
-    if isinstance(error, StoreDenied):
-        return ConfigurationError(f"database_url: {error}")
-    return StorageUnavailable(str(error))
+    # Here, before anything runs, it is the settings that have to change.
+    return ConfigurationError(f"database_url: {error}") if isinstance(error, StoreDenied) else as_tenancy_error(error)

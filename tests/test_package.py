@@ -44,8 +44,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
 
 @pytest.fixture(scope="module")
 def unpacked(wheel: zipfile.ZipFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the wheel lies as an installer would lay it out."""
-    folder = tmp_path_factory.mktemp("site-packages")
+    """Where the wheel lies as an installer would lay it out, below a name that alembic could take for a variable."""
+    folder = tmp_path_factory.mktemp("site-packages 100 %(here)s")
     wheel.extractall(folder)
     return folder
 
