@@ -21,12 +21,6 @@ def _include_name(name: str | None, kind: str, _parents: object) -> bool:
     return kind != "table" or (name is not None and name.startswith(_PREFIX) and name != VERSION_TABLE)
 
 
-def _include_object(thing: object, _name: str | None, _kind: str, _reflected: bool, _other: object) -> bool:
-    # Indexes and constraints come with their table, and some of them without a name.
-    table = thing if isinstance(thing, sa.Table) else getattr(thing, "table", None)
-    return table is None or _include_name(table.name, "table", None)
-
-
 def _database_url() -> str:
     url: str = context.get_x_argument(as_dictionary=True).get("url") or os.environ.get(
         "HAYSTACK_TENANCY_DATABASE_URL", ""
@@ -40,7 +34,6 @@ def _migrate(connection: sa.Connection) -> None:
         target_metadata=METADATA,
         version_table=VERSION_TABLE,
         include_name=_include_name,
-        include_object=_include_object,
         compare_type=True,
         compare_server_default=True,
         # SQLite changes a table by building it anew.
