@@ -1,0 +1,101 @@
+"""The walls of the house: who may import whom, and which third-party package lives in which room."""
+
+import ast
+import fnmatch
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+#: Packages of this repository that each of them may import, itself aside. Never the other way round.
+_BELOW: Final = {"migrations": {"tenancy", "stores"}, "tenancy": {"stores"}, "stores": set()}
+
+_TEST_SUITES: Final = ("stores/testing.py", "tenancy/testing.py")
+#: `tenancy doctor` reports on what is installed and switched on.
+_DOCTOR: Final = "tenancy/cli/checks.py"
+#: Where a third-party package, or a driver of the standard library, may be imported. What is not listed may be
+#: imported nowhere outside the tests.
+_ROOMS: Final = {
+    "sqlalchemy": (
+        "stores/connections.py",
+        "stores/sql.py",
+        "stores/database.py",
+        "tenancy/schema.py",
+        "tenancy/catalogue/*",
+        "tenancy/upgrade.py",
+        "migrations/*",
+    ),
+    "alembic": ("tenancy/upgrade.py", "migrations/*"),
+    "psycopg": ("stores/driver_errors.py",),
+    "sqlite3": ("stores/connections.py", "stores/driver_errors.py", _DOCTOR),
+    "cryptography": (
+        "tenancy/cipher.py",
+        "tenancy/envelope.py",
+        "tenancy/keyring.py",
+        "tenancy/key_*.py",
+        "tenancy/ranges.py",
+    ),
+    "compression": ("tenancy/segments.py",),
+    "backports": ("tenancy/segments.py",),
+    "haystack": (
+        "tenancy/answers.py",
+        "tenancy/binding.py",
+        "tenancy/compaction.py",
+        "tenancy/events.py",
+        "tenancy/hooks.py",
+        "tenancy/notices.py",
+        "tenancy/offload.py",
+        "tenancy/pages.py",
+        "tenancy/searching.py",
+        "tenancy/session.py",
+        "tenancy/state_view.py",
+        "tenancy/tokens.py",
+        "tenancy/tool_binding.py",
+        "tenancy/tools.py",
+        "tenancy/demo/*",
+        _DOCTOR,
+    ),
+    "tiktoken": ("tenancy/tokens.py",),
+    "typer": ("tenancy/cli/*", "tenancy/demo/*"),
+    "rich": ("tenancy/cli/*", "tenancy/demo/*"),
+    "pydantic": ("tenancy/settings.py", "tenancy/setting_*.py"),
+    "pydantic_settings": ("tenancy/settings.py", "tenancy/setting_*.py"),
+    "pytest": _TEST_SUITES,
+}
+
+
+def breaches(path: str, source: str) -> list[str]:
+    """
+    Return what a file imports and should not, as `module` or `module (a relative import)`.
+
+    :param path: The file inside the checkout, with forward slashes.
+    """
+    own = path.split("/", 1)[0]
+    return [module for module, level in _imported(source) if level or not _may_import(path, own, module)]
+
+
+def _may_import(path: str, own: str, module: str) -> bool:
+    package = module.split(".", 1)[0]
+    if package in _BELOW or package == "tests":
+        return package == own or package in _BELOW[own]
+    if package in _ROOMS:
+        return any(fnmatch.fnmatchcase(path, room) for room in _ROOMS[package])
+    return package in sys.stdlib_module_names
+
+
+def _imported(source: str) -> Iterator[tuple[str, int]]:
+    """Every import anywhere in a file: at the top, inside functions, for type checkers only, and by name."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "", node.level)
+        elif isinstance(node, ast.Call) and _called(node.func) in ("import_module", "__import__", "find_spec"):
+            # What is computed cannot be judged here, and so it is not allowed at all.
+            first = node.args[0] if node.args else None
+            yield (first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else "?", 0)
+
+
+def _called(function: ast.expr) -> str:
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
