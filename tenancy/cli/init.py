@@ -2,6 +2,7 @@
 
 import os
 from contextlib import closing, suppress
+from pathlib import Path
 
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table, note
@@ -47,8 +48,9 @@ def _init_settings(place: Place) -> list[str]:
             f"The key file {key_file} is missing, and the catalogue was made with its key. Restore it; "
             "nothing was changed."
         )
-    elif not os.access(key_file.parent, os.W_OK | os.X_OK):
+    elif not _may_write(key_file.parent):
         raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
+    _require_store(place)
     try:
         check(place.database_url())
     except SchemaOutdated:
@@ -69,6 +71,27 @@ def _init_settings(place: Place) -> list[str]:
     return created
 
 
+def _require_store(place: Place) -> None:
+    """Refuse a directory of results that is unsafe, or that could not be made."""
+    from stores.errors import StoreDenied, StoreError
+    from stores.location import open_store
+    from tenancy.translation import as_tenancy_error
+
+    path = place.store_directory()
+    if path is None:
+        return
+    if not os.path.lexists(path):
+        if not _may_write(path.parent):
+            raise ConfigurationError(f"store_url: the directory {path} is missing and cannot be made there.")
+        return
+    try:
+        open_store(place.store_url()).close()
+    except StoreDenied as error:
+        raise ConfigurationError(f"store_url: {error}") from None
+    except StoreError as error:
+        raise as_tenancy_error(error) from None
+
+
 def _knows_keys(place: Place) -> bool:
     """Whether the catalogue was ever opened with a key; not if there is no catalogue yet."""
     from stores.errors import StoreError
@@ -87,3 +110,7 @@ def _knows_keys(place: Place) -> bool:
         except StoreError:
             # It answered a moment ago, so what is missing is the table, or the SQLite file.
             return False
+
+
+def _may_write(directory: Path) -> bool:
+    return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -1,18 +1,23 @@
 """What operators get wrong: one clear sentence, the right exit code, nothing changed."""
 
 import hashlib
+import os
 import shutil
 import sqlite3
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from tenancy.key_providers import create_key_file
 from tenancy.manager import SessionManager
 from tenancy.schema import VERSION_TABLE
 from tests.cli.conftest import Ran, Run
 
 SECRET = "correct-horse-battery"
+NOBODY = 65534
 
 
 @pytest.fixture
@@ -73,6 +78,73 @@ def test_an_unknown_database_url(command: tuple[str, ...], url: str, run: Run, c
 def test_a_data_directory_whose_place_does_not_exist(command: tuple[str, ...], run: Run, tmp_path: Path) -> None:
     _refused(run(*command, "--data", tmp_path / "missing" / "data"), 2)
     assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def _unprivileged() -> Iterator[None]:
+    """The superuser may write everywhere, so for a moment be somebody else."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if before == 0:
+            os.seteuid(before)
+
+
+@pytest.fixture
+def unwritable() -> Iterator[Path]:
+    """A directory of a user without privileges, which not even that user may write."""
+    with tempfile.TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        path = Path(outer) / "data"
+        path.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, -1)
+        path.chmod(0o500)
+        yield path
+
+
+@pytest.mark.parametrize("command", [("init",), ("sessions", "list"), ("db", "upgrade")])
+def test_a_data_directory_that_is_not_writable(
+    command: tuple[str, ...], run: Run, unwritable: Path, tmp_path: Path
+) -> None:
+    # Once where it succeeds, so that everything is imported: somebody else may not be able to read our modules.
+    assert run("init", "--data", tmp_path / "other").code == 0
+    assert run(*command, "--data", tmp_path / "other").code == 0
+    with _unprivileged():
+        ran = run(*command, "--data", unwritable)
+    _refused(ran, 2, str(unwritable) if command != ("db", "upgrade") else "not writable")
+    assert list(unwritable.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [("init",), ("sessions", "list"), ("db", "upgrade")])
+def test_a_database_whose_directory_does_not_exist(
+    command: tuple[str, ...], run: Run, config: Path, tmp_path: Path
+) -> None:
+    create_key_file(tmp_path / "keys.json")
+    config.write_text(config.read_text().replace("/catalogue.sqlite3", "/missing/catalogue.sqlite3"))
+    before = _state(tmp_path)
+    _refused(run(*command, "--config", config), 2)
+    assert _state(tmp_path) == before
+
+
+@pytest.mark.parametrize("harm", ["open to others", "a file", "a link", "without a place"])
+def test_init_changes_nothing_if_the_store_cannot_be_used(harm: str, run: Run, config: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    if harm == "open to others":
+        results.mkdir()
+        results.chmod(0o777)
+    elif harm == "a file":
+        results.write_text("")
+    elif harm == "a link":
+        results.symlink_to(tmp_path)
+    else:
+        config.write_text(config.read_text().replace("/results", "/missing/results"))
+    before = {path.name for path in tmp_path.iterdir()}
+    _refused(run("init", "--config", config), 2, "store")
+    assert {path.name for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("command", [("init",), ("sessions", "list"), ("db", "upgrade")])
