@@ -33,7 +33,8 @@ def model(*steps: Step) -> MockChatGenerator:
             return ChatMessage.from_assistant(step)
         return ChatMessage.from_assistant(tool_calls=step if isinstance(step, list) else [step])
 
-    return MockChatGenerator(response_fn=respond)
+    # No usage is reported, so that compaction counts the conversation itself: the mock leaves tool results out.
+    return MockChatGenerator(response_fn=respond, meta={"usage": {}})
 
 
 def _steps_taken(messages: list[ChatMessage]) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
-from haystack.core.serialization import allow_deserialization_module
 from haystack.dataclasses import ChatMessage
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, AlwaysOffload, FileSystemToolResultStore
 from haystack.tools import ComponentTool, PipelineTool
@@ -243,8 +242,10 @@ def test_what_is_no_handle_of_ours_counts_as_absent(junk: Any, session: Any) -> 
         assert session_of(state_with(context)) is session
 
 
-def test_a_handle_that_comes_back_from_its_serialised_form_refuses_everything(session: Any, events: Any) -> None:
-    allow_deserialization_module("tenancy")
+def test_a_handle_that_comes_back_from_its_serialised_form_refuses_everything(
+    session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HAYSTACK_DESERIALIZATION_ALLOWLIST", "tenancy")
     serialised = state_with(session.hook_context).to_dict()
     assert session.scope.user not in repr(serialised)
     revived = State.from_dict(serialised)

@@ -17,7 +17,15 @@ from haystack.token_counters import ApproximateTokenCounter, TiktokenCounter
 
 from tenancy.tokens import VOCABULARIES, SafeTokenCounter, vocabulary_on_disk
 
-TEXTS = ["hello world", "<|endoftext|> <|fim_prefix|>", "a\ud800b", "\x00" * 50, "x" * 100_000, " " * 100_000, "🧑‍🚀" * 1000]
+TEXTS = [
+    "hello world",
+    "<|endoftext|> <|fim_prefix|>",
+    "a\ud800b",
+    "\x00" * 50,
+    "x" * 100_000,
+    " " * 100_000,
+    "🧑‍🚀" * 1000,
+]
 
 
 @pytest.fixture(autouse=True)

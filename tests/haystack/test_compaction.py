@@ -1,0 +1,146 @@
+"""Compaction: pointers survive, read-backs are not stored again, nothing is orphaned."""
+
+from typing import Any
+
+import pytest
+from haystack.components.agents import Agent
+from haystack.dataclasses import ChatMessage
+from haystack.hooks.compaction import CompactionHook
+from haystack.hooks.tool_result_offloading import AlwaysOffload
+
+from tenancy.compaction import SessionCompactionHook
+from tenancy.errors import StorageUnavailable
+from tenancy.hooks import session_hooks
+from tenancy.quotas import Limits
+from tenancy.tools import SessionToolset
+from tests.haystack.support import agent, call, last_pointer, model, parts_tool, results_of, run, text_tool
+from tests.haystack.test_offload import _parts
+
+
+def _word(messages: list[ChatMessage]) -> Any:
+    return call("fetch", topic=f"word{len(messages)}")
+
+
+def _compacting(*steps: Any, tools: list[Any] | None = None, window: int = 2000, **settings: Any) -> Agent:
+    fetch = text_tool("fetch", lambda topic: f"{topic} " * 400)
+    return agent(*steps, tools=tools or [fetch], context_window=window, **{"offload": {}, **settings})
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_old_results_move_into_the_session_and_stay_readable(way: str, session: Any) -> None:
+    answer = run(_compacting(*[_word] * 6, "done"), way, session=session)
+
+    messages = [message for message in answer["messages"] if message.tool_call_result is not None]
+    resolved = [session.resolve(message) for message in messages]
+    assert [text.split()[-1] for text in resolved] == [f"word{n}" for n in (1, 3, 5, 7, 9, 11)]
+    assert all(len(text.split()) == 400 for text in resolved)
+    pointers = [message for message in messages if "context_compaction" in message.meta]
+    assert len(pointers) == session.usage().results >= 3
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_a_read_back_is_pruned_and_never_stored_again(way: str, session: Any) -> None:
+    reference = session.write("stored " * 3000, name="a.txt")
+    reads = [call("read_result", reference=reference, offset=n * 3000) for n in range(6)]
+
+    answer = run(_compacting(*reads, "done", offload={"*": AlwaysOffload()}), way, session=session)
+
+    texts = results_of(answer["messages"])
+    assert texts[0].startswith("[Tool result removed to free up context.")
+    assert "stored stored" in texts[-1]
+    assert session.usage().results == 1
+    assert not any("tool_result_offloaded" in message.meta for message in answer["messages"])
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_pointers_survive_pruning(way: str, session: Any) -> None:
+    asked = _compacting(*[_word] * 12, "done", offload={"*": AlwaysOffload()}, window=600, preview_chars=900)
+
+    answer = run(asked, way, session=session)
+
+    messages = [message for message in answer["messages"] if message.tool_call_result is not None]
+    assert len({session.resolve(message) for message in messages}) == 12
+
+
+def test_without_a_session_old_results_are_only_pruned(session: Any, events: Any) -> None:
+    answer = run(_compacting(*[_word] * 6, "done"))
+
+    assert results_of(answer["messages"])[0].startswith("[Tool result removed")
+    assert session.usage().results == 0
+    assert events.names == []
+
+
+def test_without_a_read_tool_old_results_are_only_pruned(session: Any) -> None:
+    fetch = text_tool("fetch", lambda topic: f"{topic} " * 400)
+    answer = run(_compacting(*[_word] * 6, "done"), session=session, tools=[fetch])
+
+    assert results_of(answer["messages"])[0].startswith("[Tool result removed")
+    assert session.usage().results == 0
+
+
+def test_a_refused_write_is_told_to_the_operator_and_orphans_nothing(open_session: Any, events: Any) -> None:
+    session = open_session("u-quota", limits=Limits(session_bytes=30))
+    images = parts_tool("fetch", [*_parts(), *_parts()])
+    asked = _compacting(*[call("fetch")] * 6, "done", tools=[images], window=6000)
+
+    run(asked, session=session)
+
+    assert session.usage().results == 0
+    assert set(events.names) == {"not_stored"}
+
+
+def test_a_notice_is_never_stored(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, refused = type(session).write_result, []
+
+    def write_result(self: Any, content: Any, **kwargs: Any) -> Any:
+        if len(refused) < 3:
+            refused.append(content)
+            raise StorageUnavailable
+        return write(self, content, **kwargs)
+
+    monkeypatch.setattr(type(session), "write_result", write_result)
+    run(_compacting(*[_word] * 6, "done", offload={"*": AlwaysOffload()}, window=500), session=session)
+
+    assert len(refused) == 3
+    assert session.usage().results >= 3
+    assert not any("Not stored" in str(session.read(result.reference)) for result in session.results())
+
+
+def test_a_failing_compaction_does_not_end_the_run(session: Any, events: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: Any, state: Any) -> None:
+        raise LookupError("secret")
+
+    monkeypatch.setattr(CompactionHook, "run", fails)
+    answer = run(_compacting(_word, "done"), session=session)
+
+    assert answer["last_message"].text == "done"
+    assert set(events.names) == {"compaction_failed"}
+    assert "secret" not in events.text
+
+
+def test_the_users_hooks_run_before_ours_at_every_point() -> None:
+    mine = [SessionCompactionHook(context_window=5)]
+    hooks = session_hooks(offload={}, context_window=9, more={"before_llm": mine, "after_tool": [], "on_exit": mine})
+    assert {point: [type(hook).__name__ for hook in own] for point, own in hooks.items()} == {
+        "before_llm": ["SessionCompactionHook", "SessionCompactionHook"],
+        "after_tool": ["SessionOffloadHook"],
+        "on_exit": ["SessionCompactionHook"],
+        "before_tool": ["SessionBindingHook"],
+    }
+    assert hooks["before_llm"][0] is mine[0]
+    assert len(mine) == 1
+
+
+def test_a_conversation_taken_up_again_is_compacted_alike(session: Any) -> None:
+    first = run(_compacting(*[_word] * 4, "done"), session=session)
+    revived = [ChatMessage.from_dict(message.to_dict()) for message in first["messages"]]
+    chat = Agent(
+        chat_generator=model(lambda m: call("read_result", reference=last_pointer(m)), "done"),
+        tools=SessionToolset(),
+        hooks=session_hooks(offload={"*": AlwaysOffload()}, context_window=1000),
+    )
+
+    answer = run(chat, session=session, messages=[*revived, ChatMessage.from_user("again")])
+
+    assert "word" in results_of(answer["messages"])[-1]
+    assert all("characters 0-" not in str(session.read(result.reference)) for result in session.results())
