@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
@@ -185,7 +186,8 @@ class SessionManager:
         limits: Limits | None = None,
     ) -> OpeningSession:
         """`session` for coroutines: `await` it, or use it in `async with`."""
-        return OpeningSession(self, tenant=tenant, user=user, session=session, lifetime=lifetime, limits=limits)
+        opener = partial(self.session, tenant=tenant, user=user, session=session, lifetime=lifetime, limits=limits)
+        return OpeningSession(opener)
 
     def sessions(self, *, tenant: str | None = None, user: str | None = None) -> Iterator[SessionInfo]:
         """

@@ -10,7 +10,7 @@ from tenancy.backend import Backend
 from tenancy.catalogue.sessions import Ids, NewSession, OpenedSession, Owners
 from tenancy.cleanup import Cleaner
 from tenancy.clock import to_us
-from tenancy.errors import QuotaExceeded, StorageUnavailable
+from tenancy.errors import QuotaExceeded, SessionNotFound, StorageUnavailable
 from tenancy.quotas import Lifetime, Limits
 from tenancy.scope import Scope
 
@@ -41,8 +41,9 @@ def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: 
         new = _prepare(backend, owners, lifetime=lifetime, limits=limits)
         try:
             sessions.create(scope, new, owners=owners, limits=backend.catalogue.administration.session_limits)
-        except Conflict:
-            # Somebody created the same tenant, user or session a moment ago: it is there now.
+        except (Conflict, SessionNotFound):
+            # Somebody created the same tenant, user or session a moment ago, and it is there now; or erased the tenant
+            # or the user, whose counters refuse, and the next look finds it gone.
             continue
         except QuotaExceeded:
             if not may_make_room or not Cleaner(backend).make_room(new.ids.tenant_id):

@@ -1,0 +1,1 @@
+"""What the core promises: sessions, results, quotas, lifetimes, cleanup, erasure, verify, starts."""
