@@ -18,7 +18,7 @@ from tenancy.errors import ConfigurationError
 from tenancy.key_providers import create_key_file, open_key_provider
 from tenancy.keyring import Keyring
 from tenancy.translation import as_tenancy_error
-from tenancy.upgrade import require_current, upgrade
+from tenancy.upgrade import require_current, upgrade_if_empty
 
 if TYPE_CHECKING:
     from tenancy.settings import Settings
@@ -62,8 +62,7 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
         )
     keyring = Keyring(open_key_provider(f"file:{keys}"))
     url = f"sqlite:///{catalogue}"
-    if not catalogue.exists() or catalogue.stat().st_size == 0:
-        upgrade(url)
+    upgrade_if_empty(url)
     database = Database(url, durability=durability)
     return Parts(database, f"file://{results}", keyring)
 
