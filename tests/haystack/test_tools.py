@@ -32,11 +32,13 @@ def use(session: Any, name: str, toolset: SessionToolset | None = None, **argume
     return tool.invoke(**{**arguments, "state": state})
 
 
-def pages(session: Any, reference: str, toolset: SessionToolset | None = None) -> list[str]:
-    """Read a result to its end, following the hints."""
+def pages(session: Any, reference: str, page_tokens: int) -> list[str]:
+    """Read a result to its end, following the hints; no answer is longer than it may be."""
+    toolset, counter = SessionToolset(page_tokens=page_tokens), SafeTokenCounter()
     texts, offset = [], 0
     while True:
         answer = use(session, "read_result", toolset, reference=reference, offset=offset)
+        assert tokens_of(answer, counter) <= page_tokens
         header, _, body = answer.partition("\n")
         texts.append(body)
         hint = re.search(r"next: read_result\(reference='([^']+)', offset=(\d+)\)", header)
@@ -63,12 +65,10 @@ SHAPES = {
 @pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
 def test_pages_are_bounded_and_tile_the_result(text: str, page_tokens: int, session: Any) -> None:
     reference = session.write(text[: page_tokens * 200], name="x.txt")
-    counter, original = SafeTokenCounter(), text[: page_tokens * 200]
 
-    read = pages(session, reference, SessionToolset(page_tokens=page_tokens))
+    read = pages(session, reference, page_tokens)
 
-    assert "".join(read) == re.sub("[\ud800-\udfff]", "\ufffd", original)
-    assert all(tokens_of(page, counter) <= page_tokens for page in read)
+    assert "".join(read) == re.sub("[\ud800-\udfff]", "\ufffd", text[: page_tokens * 200])
     assert "".join(read).encode("utf-8")
 
 
@@ -76,7 +76,7 @@ def test_pages_are_bounded_and_tile_the_result(text: str, page_tokens: int, sess
 @given(text=st.text(min_size=1, max_size=3000), repeat=st.integers(1, 5), page_tokens=st.integers(100, 300))
 def test_pages_tile_any_text(text: str, repeat: int, page_tokens: int, session: Any) -> None:
     reference = session.write(text * repeat, name="x.txt")
-    read = pages(session, reference, SessionToolset(page_tokens=page_tokens))
+    read = pages(session, reference, page_tokens)
     assert "".join(read) == re.sub("[\ud800-\udfff]", "\ufffd", text * repeat)
 
 
