@@ -20,7 +20,8 @@ from tenancy.errors import (
     TenancyError,
 )
 from tenancy.hooks import session_hooks
-from tenancy.manager import SessionInfo, SessionManager
+from tenancy.listing import SessionInfo
+from tenancy.manager import SessionManager
 from tenancy.quotas import UNSET, Lifetime, Limits, Usage
 from tenancy.reading import Page, Result
 from tenancy.scope import Scope

@@ -31,6 +31,13 @@ class Backend:
     #: Set when the manager closes; every handle then refuses.
     closed: bool = field(default=False, init=False)
 
+    def close(self) -> None:
+        """Close the store, the keys and the database. Handles that are left refuse from now on."""
+        self.closed = True
+        self.store.close()
+        self.keyring.close()
+        self.catalogue.database.close()
+
     def goes_inline(self, sealed_bytes: int) -> bool:
         """Tell where sealed bytes of this size go."""
         return self.store is self.inline or sealed_bytes <= self.inline_bytes

@@ -1,7 +1,6 @@
 """The front door: open sessions, ask for usage, set limits, erase, clean up."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -9,22 +8,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from stores.connections import Durability
-from stores.database import DatabaseStore
-from stores.location import open_store
-from stores.sql import Database
-from tenancy.backend import Backend
-from tenancy.catalogue import Catalogue
 from tenancy.cleanup import Cleaner, CleanupReport
 from tenancy.cleanup import Progress as CleanupProgress
 from tenancy.clock import Clock, to_datetime
 from tenancy.erase import Receipt, erase_session, erase_tenant, erase_user
 from tenancy.errors import ConfigurationError, SessionNotFound, StorageUnavailable
-from tenancy.keyring import Keyring
+from tenancy.listing import SessionInfo, list_sessions
 from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
 from tenancy.scope import Scope, require_identifier
 from tenancy.session import OpeningSession, Session
-from tenancy.startup import prepare_local, prepare_settings, require_key, require_schema, start
+from tenancy.startup import Parts, assemble, prepare_local, prepare_settings
 from tenancy.translation import translated
 from tenancy.verify import Progress as VerifyProgress
 from tenancy.verify import Verifier, VerifyReport
@@ -33,25 +27,6 @@ if TYPE_CHECKING:
     from tenancy.settings import Settings
 
 DEFAULT_INLINE_BYTES: Final = 32768
-
-
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
-    """
-    One live session as an operator sees it.
-
-    :param session: `None` is the user's own room.
-    :param expires_at: When it ends unless it is used before.
-    """
-
-    tenant: str
-    user: str
-    session: str | None
-    created_at: datetime
-    used_at: datetime
-    expires_at: datetime
-    used_bytes: int
-    results: int
 
 
 class SessionManager:
@@ -66,10 +41,8 @@ class SessionManager:
 
     def __init__(
         self,
+        parts: Parts,
         *,
-        database: Database,
-        store_url: str,
-        keyring: Keyring,
         limits: Limits | None = None,
         lifetime: Lifetime | None = None,
         inline_bytes: int = DEFAULT_INLINE_BYTES,
@@ -78,6 +51,7 @@ class SessionManager:
         """
         Put a manager together from its parts. Most callers want `local` or `from_settings`.
 
+        :param parts: Database, keys and where the store is.
         :param limits: The manager's own limits; fields left `UNSET` take the defaults.
         :param clock: For tests that move time by hand.
         :raises ConfigurationError: If the store cannot be opened or the key is not this catalogue's.
@@ -86,14 +60,7 @@ class SessionManager:
         self.clock = clock or Clock()
         self.lifetime = lifetime or Lifetime()
         defaults = (limits or Limits()).over(DEFAULT_LIMITS)
-        with start(database, keyring):
-            require_schema(database)
-            catalogue = Catalogue(database, clock=self.clock, defaults=defaults)
-            require_key(catalogue, keyring)
-            inline = DatabaseStore(database)
-            store = inline if store_url == "database:" else open_store(store_url, durability=database.durability)
-        self._database = database
-        self._backend = Backend(catalogue, store, inline, keyring, inline_bytes)
+        self._backend = assemble(parts, clock=self.clock, defaults=defaults, inline_bytes=inline_bytes)
         self._cleaner = Cleaner(self._backend)
 
     @classmethod
@@ -117,15 +84,9 @@ class SessionManager:
         :raises ConfigurationError: If the directory cannot be used, or its key file is missing, unsafe or another's.
         :raises SchemaOutdated: If its catalogue is of an older or newer version.
         """
+        inline_bytes = _inline(inline_bytes)
         parts = prepare_local(Path(path), durability=durability)
-        return cls(
-            database=parts.database,
-            store_url=parts.store_url,
-            keyring=parts.keyring,
-            limits=limits,
-            lifetime=lifetime,
-            inline_bytes=_inline(inline_bytes),
-        )
+        return cls(parts, limits=limits, lifetime=lifetime, inline_bytes=inline_bytes)
 
     @classmethod
     def from_settings(cls, settings: "Settings") -> Self:
@@ -135,15 +96,9 @@ class SessionManager:
         :raises ConfigurationError: If a setting names something that cannot be used.
         :raises SchemaOutdated: If the schema is missing, older or newer.
         """
+        inline_bytes = _inline(settings.inline_bytes)
         parts = prepare_settings(settings)
-        return cls(
-            database=parts.database,
-            store_url=parts.store_url,
-            keyring=parts.keyring,
-            limits=settings.limits,
-            lifetime=settings.lifetime,
-            inline_bytes=_inline(settings.inline_bytes),
-        )
+        return cls(parts, limits=settings.limits, lifetime=settings.lifetime, inline_bytes=inline_bytes)
 
     def session(
         self,
@@ -201,21 +156,7 @@ class SessionManager:
             if name is not None:
                 require_identifier(name, field)
         self._require_open()
-        return self._listed(tenant=tenant, user=user)
-
-    def _listed(self, *, tenant: str | None, user: str | None) -> Iterator[SessionInfo]:
-        with translated():
-            for row in self._backend.catalogue.sessions.list(tenant=tenant, user=user):
-                yield SessionInfo(
-                    tenant=row.scope.tenant,
-                    user=row.scope.user,
-                    session=row.scope.session or None,
-                    created_at=to_datetime(row.created_at_us),
-                    used_at=to_datetime(row.used_at_us),
-                    expires_at=to_datetime(row.expires_at_us),
-                    used_bytes=row.used_bytes,
-                    results=row.results,
-                )
+        return list_sessions(self._backend, tenant=tenant, user=user)
 
     def usage(self, *, tenant: str, user: str | None = None, session: str | None = None) -> Usage:
         """Return what a tenant, a user or a session has in use and may have. Zero for what does not exist."""
@@ -330,10 +271,7 @@ class SessionManager:
     def close(self) -> None:
         """Close the database, the store and the keys. May be repeated; open sessions then raise `SessionNotFound`."""
         if not self._backend.closed:
-            self._backend.closed = True
-            self._backend.store.close()
-            self._backend.keyring.close()
-            self._database.close()
+            self._backend.close()
 
     def _require_open(self) -> None:
         if self._backend.closed:

@@ -3,20 +3,23 @@
 import contextlib
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stores.connections import Durability
+from stores.database import DatabaseStore
 from stores.errors import Conflict, StoreDenied, StoreError
+from stores.location import open_store
 from stores.sql import Database
+from tenancy.backend import Backend
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
+from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
 from tenancy.key_providers import create_key_file, open_key_provider
 from tenancy.keyring import Keyring
+from tenancy.quotas import Limits
 from tenancy.translation import as_tenancy_error
 from tenancy.upgrade import require_current, upgrade_if_empty
 
@@ -77,15 +80,23 @@ def prepare_settings(settings: "Settings") -> Parts:
     return Parts(database, settings.store_url, keyring)
 
 
-@contextmanager
-def start(database: Database, keyring: Keyring) -> Iterator[None]:
+def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int) -> Backend:
     """
-    Run the steps of a start. If one fails, close what is open already and say so in our own words.
+    Check that the parts belong together and put them together. If they do not, what is open is closed again.
 
-    :raises ConfigurationError: Also for a store that is unsafe or not allowed.
+    :raises ConfigurationError: If the key is another catalogue's, or the store is unsafe or not allowed.
+    :raises SchemaOutdated: If the database's schema is not this version's.
     """
+    database, keyring = parts.database, parts.keyring
     try:
-        yield
+        require_schema(database)
+        catalogue = Catalogue(database, clock=clock, defaults=defaults)
+        require_key(catalogue, keyring)
+        inline = DatabaseStore(database)
+        if parts.store_url == "database:":
+            return Backend(catalogue, inline, inline, keyring, inline_bytes)
+        store = open_store(parts.store_url, durability=database.durability)
+        return Backend(catalogue, store, inline, keyring, inline_bytes)
     except BaseException as error:
         keyring.close()
         database.close()

@@ -22,7 +22,8 @@ from tenancy.cli.who import (
 )
 
 if TYPE_CHECKING:
-    from tenancy.manager import SessionInfo, SessionManager
+    from tenancy.listing import SessionInfo
+    from tenancy.manager import SessionManager
 
 _COLUMNS: Final[dict[str, Callable[[Any], str]]] = {
     "tenant": text,
