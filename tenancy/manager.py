@@ -159,8 +159,12 @@ class SessionManager:
         return list_sessions(self._backend, tenant=tenant, user=user)
 
     def usage(self, *, tenant: str, user: str | None = None, session: str | None = None) -> Usage:
-        """Return what a tenant, a user or a session has in use and may have. Zero for what does not exist."""
-        _require_names(tenant=tenant, user=user, session=session)
+        """
+        Return what a tenant, a user or a session has in use and may have. Zero for what does not exist.
+
+        :raises ConfigurationError: If a session is given without a user.
+        """
+        _require_level(tenant, user, session)
         self._require_open()
         with translated():
             return self._backend.catalogue.administration.usage(tenant=tenant, user=user, session=session)
@@ -170,8 +174,9 @@ class SessionManager:
         Return the limits that are set exactly there; `UNSET` where nothing is.
 
         :raises SessionNotFound: If there is no such tenant, user or session.
+        :raises ConfigurationError: If a session is given without a user.
         """
-        _require_names(tenant=tenant, user=user, session=session)
+        _require_level(tenant, user, session)
         self._require_open()
         with translated():
             found = self._backend.catalogue.administration.limits(tenant=tenant, user=user, session=session)
@@ -186,11 +191,11 @@ class SessionManager:
         A limit below what is in use refuses writes and allows reads and deletes.
 
         :param limits: Fields left `UNSET` inherit again.
-        :raises ConfigurationError: If a field belongs to a wider level. Nothing was changed.
+        :raises ConfigurationError: If a field belongs to a wider level, or a session is given without a user. Nothing
+            was changed.
         :raises SessionNotFound: If there is no such tenant, user or session.
         """
-        _require_names(tenant=tenant, user=user, session=session)
-        limits.require_level("tenant" if user is None else "user" if session is None else "session")
+        limits.require_level(_require_level(tenant, user, session))
         self._require_open()
         with translated():
             if not self._backend.catalogue.administration.set_limits(limits, tenant=tenant, user=user, session=session):
@@ -216,14 +221,15 @@ class SessionManager:
 
         :returns: A receipt without identifiers; it counts nothing if there was no such user.
         """
-        _require_names(tenant=tenant, user=user)
+        require_identifier(tenant, "tenant")
+        require_identifier(user, "user")
         self._require_open()
         with translated():
             return erase_user(self._backend, self._cleaner, tenant=tenant, user=user)
 
     def erase_tenant(self, *, tenant: str) -> Receipt:
         """Erase a tenant with all its users. See `erase_user`."""
-        _require_names(tenant=tenant)
+        require_identifier(tenant, "tenant")
         self._require_open()
         with translated():
             return erase_tenant(self._backend, self._cleaner, tenant=tenant)
@@ -289,10 +295,18 @@ class SessionManager:
         return "SessionManager(closed)" if self._backend.closed else "SessionManager(open)"
 
 
-def _require_names(**names: str | None) -> None:
-    for field, value in names.items():
-        if value is not None or field == "tenant":
-            require_identifier(value, field)  # type: ignore[arg-type]
+def _require_level(tenant: str, user: str | None, session: str | None) -> str:
+    """Check the names of one tenant, user or session and say which of them it is."""
+    if session is not None and user is None:
+        raise ConfigurationError("A session is named within a user: give user too.")
+    require_identifier(tenant, "tenant")
+    if user is None:
+        return "tenant"
+    require_identifier(user, "user")
+    if session is None:
+        return "user"
+    require_identifier(session, "session")
+    return "session"
 
 
 def _inline(value: int) -> int:

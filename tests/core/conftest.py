@@ -7,8 +7,11 @@ import pytest
 
 from tenancy import Session, SessionManager
 from tests.conftest import ManagerFactory
+from tests.core.interposed import Store, interpose, statements
 from tests.core.ledger import Ledger
 from tests.postgres import PostgresServer
+
+__all__ = ["statements"]
 
 
 @pytest.fixture(scope="session")
@@ -60,3 +63,9 @@ def open_session(manager: SessionManager) -> Callable[..., Session]:
 def session(open_session: Callable[..., Session]) -> Session:
     """A session of one user."""
     return open_session()
+
+
+@pytest.fixture
+def store(manager: SessionManager) -> Store:
+    """The manager's stores, with somebody in between."""
+    return interpose(manager)
