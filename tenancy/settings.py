@@ -109,6 +109,10 @@ class Settings(BaseSettings):
         if message is not None:
             raise ConfigurationError(message)
 
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refuse. pydantic would too, with an error that shows the value."""
+        raise AttributeError(f"Settings do not change, {name} neither.")
+
     @classmethod
     def load(cls, config: Path | None = None) -> Self:
         """

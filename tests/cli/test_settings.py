@@ -229,8 +229,15 @@ def test_settings_do_not_change_and_do_not_show_the_password() -> None:
     assert settings.database_url == PASSWORD_URL
     assert SECRET not in repr(settings)
     assert SECRET not in str(settings)
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(AttributeError) as caught:
         settings.keys = SECRET  # type: ignore[misc]
+    assert SECRET not in str(caught.value)
+    assert settings.keys == REQUIRED["keys"]
+
+
+def test_text_that_is_no_settings_is_not_shown_either() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings.model_validate_json(f'{{"keys": "{SECRET}')
     assert SECRET not in str(caught.value)
 
 
