@@ -12,7 +12,7 @@ from tenancy.cli.who import SomeSessionOption, SomeUserOption, TenantOption, req
 from tenancy.quotas import FIELDS_OF_LEVEL, UNSET, Limit, Limits
 
 if TYPE_CHECKING:
-    from tenancy.manager import SessionManager
+    from tenancy import SessionManager
 
 #: How a limit that the next wider level decides is written.
 _INHERIT: Final = "inherit"

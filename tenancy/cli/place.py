@@ -11,7 +11,7 @@ from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.quotas import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
-    from tenancy.manager import SessionManager
+    from tenancy import SessionManager
     from tenancy.settings import Settings
 
 _PREFIX = "HAYSTACK_TENANCY_"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from tenancy.cli.output import Output, Table, moment, note, size
 
 if TYPE_CHECKING:
-    from tenancy.erase import Receipt
+    from tenancy import Receipt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
