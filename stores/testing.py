@@ -26,49 +26,15 @@ import pytest
 
 from stores.blob import BlobStore, Namespace
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreUnavailable
+from stores.hostile_names import HOSTILE_NAMES
 from stores.names import mint_name
-
-#: Texts and other things that are no stored names, one of each kind.
-HOSTILE_NAMES: Final[tuple[Any, ...]] = (
-    "",
-    ".",
-    "..",
-    "/",
-    "~",
-    "../" + "a" * 29,
-    "/" + "a" * 31,
-    "a" * 30 + "/.",
-    "a" * 15 + "/" + "a" * 16,
-    "a" * 15 + "\\" + "a" * 16,
-    "a" * 15 + "\0" + "a" * 16,
-    "a" * 15 + " " + "a" * 16,
-    "a" * 15 + "%" + "a" * 16,
-    "a" * 15 + "_" + "a" * 16,
-    "%2e%2e%2f" + "a" * 23,
-    "/etc/passwd",
-    "/proc/self/fd/3",
-    "C:\\x",
-    "nul.txt",
-    "a" * 31,
-    "a" * 33,
-    "a" * 31 + "\n",
-    "a" * 32 + "\n",
-    "\n" + "a" * 32,
-    "A" * 32,
-    "1" * 32,
-    "a" * 31 + "\u0430",  # Cyrillic
-    "a" * 31 + "\uff41",  # full width
-    "a" * 31 + "e\u0301",
-    "a" * 31 + "\ud800",  # a lone surrogate
-    "a" * 10_000_000,
-    b"a" * 32,
-    None,
-    7,
-    ["a"] * 32,
-)
 
 #: Around the sizes at which a store may change its ways: nothing, a page, a pipe, several MiB.
 SIZES: Final = (0, 1, 100, 4095, 4096, 4097, 65_536, 1_048_577, 5_000_000)
+
+
+#: What must all be refused alike.
+Calls = tuple[Callable[[], object], ...]
 
 
 class BlobStoreContract:
@@ -87,29 +53,14 @@ class BlobStoreContract:
         assert type(found) is bytes
         assert found == data
 
-    def test_every_byte_value_comes_back(self, room: Namespace) -> None:
-        name, data = mint_name(), bytes(range(256))
-        room.put(name, data)
-        assert room.get(name, size_bytes=256) == data
-
-    def test_a_second_handle_of_a_room_finds_what_the_first_put(self, store: BlobStore) -> None:
-        outer, inner, name = mint_name(), mint_name(), mint_name()
-        store.namespace(outer, inner).put(name, b"once")
-        assert store.namespace(outer, inner).get(name, size_bytes=4) == b"once"
-
-    @pytest.mark.parametrize("data", [b"first", b"other", b""], ids=["same", "other", "empty"])
-    def test_a_name_is_given_once(self, room: Namespace, data: bytes) -> None:
+    @pytest.mark.parametrize("first", [b"first", b""])
+    @pytest.mark.parametrize("second", [b"first", b"other", b""])
+    def test_a_name_is_given_once(self, room: Namespace, first: bytes, second: bytes) -> None:
         name = mint_name()
-        room.put(name, b"first")
+        room.put(name, first)
         with pytest.raises(BlobExists):
-            room.put(name, data)
-        assert room.get(name, size_bytes=5) == b"first"
-
-    def test_an_empty_blob_takes_its_name_too(self, room: Namespace) -> None:
-        name = mint_name()
-        room.put(name, b"")
-        with pytest.raises(BlobExists):
-            room.put(name, b"")
+            room.put(name, second)
+        assert room.get(name, size_bytes=len(first)) == first
 
     def test_of_eight_threads_that_put_one_name_exactly_one_wins(self, room: Namespace) -> None:
         for _ in range(5):
@@ -161,11 +112,6 @@ class BlobStoreContract:
         room.delete(name)
         room.delete(name)
         assert list(room.list()) == []
-
-    def test_a_room_can_be_used_after_its_last_blob_was_deleted(self, room: Namespace) -> None:
-        name = mint_name()
-        room.put(name, b"one")
-        room.delete(name)
         room.put(name, b"other")
         assert room.get(name, size_bytes=5) == b"other"
 
@@ -217,9 +163,7 @@ class BlobStoreContract:
         sizes = {mint_name(): size for size in range(50)}
         for name, size in sizes.items():
             room.put(name, b"x" * size)
-        found = list(room.list())
-        assert len(found) == 50
-        assert {blob.name: blob.size_bytes for blob in found} == sizes
+        assert sorted((blob.name, blob.size_bytes) for blob in room.list()) == sorted(sizes.items())
 
     def test_a_listing_is_complete_however_long(self, room: Namespace) -> None:
         names = {mint_name() for _ in range(510)}
@@ -254,9 +198,7 @@ class BlobStoreContract:
         emptied, name = store.namespace(outer, mint_name()), mint_name()
         emptied.put(name, b"z")
         emptied.delete(name)
-        found = list(store.namespaces())
-        assert len(found) == 3
-        assert set(found) == pairs
+        assert sorted(store.namespaces()) == sorted(pairs)
 
     def test_a_destroyed_room_is_gone_with_all_in_it(self, store: BlobStore) -> None:
         outer, inner, name = mint_name(), mint_name(), mint_name()
@@ -285,7 +227,8 @@ class BlobStoreContract:
     def test_a_handle_of_a_room_destroyed_by_another_handle_does_not_lose_a_write(self, store: BlobStore) -> None:
         outer, inner, name = mint_name(), mint_name(), mint_name()
         first, second = store.namespace(outer, inner), store.namespace(outer, inner)
-        first.put(mint_name(), b"x")
+        first.put(name, b"x")
+        assert second.get(name, size_bytes=1) == b"x"
         second.destroy()
         first.put(name, b"kept")
         assert second.get(name, size_bytes=4) == b"kept"
@@ -297,7 +240,7 @@ class BlobStoreContract:
         outer, inner, name = mint_name(), mint_name(), mint_name()
         room = store.namespace(outer, inner)
         room.put(name, b"there")
-        calls: tuple[Callable[[], object], ...] = (
+        calls: Calls = (
             lambda: store.namespace(hostile, inner),
             lambda: store.namespace(outer, hostile),
             lambda: room.put(hostile, b"x"),
@@ -316,7 +259,7 @@ class BlobStoreContract:
         outer, inner, name = mint_name(), mint_name(), mint_name()
         room = store.namespace(outer, inner)
         room.put(name, b"secret content")
-        calls: tuple[Callable[[], object], ...] = (
+        calls: Calls = (
             lambda: room.put(name, b"secret content"),
             lambda: room.get(name, size_bytes=3),
             lambda: room.get(mint_name(), size_bytes=3),
@@ -334,7 +277,7 @@ class BlobStoreContract:
         room.put(name, b"x")
         store.close()
         store.close()
-        calls: tuple[Callable[[], object], ...] = (
+        calls: Calls = (
             lambda: room.put(mint_name(), b"x"),
             lambda: room.get(name, size_bytes=1),
             lambda: room.get_range(name, start=0, length=1, size_bytes=1),
@@ -352,7 +295,7 @@ class BlobStoreContract:
 
 
 def _content(size: int) -> bytes:
-    # No two blocks are equal, so a part from a wrong place is noticed.
+    # No two blocks are equal, so a part from a wrong place is noticed; and every value of a byte is in it.
     return b"".join(number.to_bytes(8, "big") for number in range(size // 8 + 1))[:size]
 
 

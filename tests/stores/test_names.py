@@ -14,10 +14,10 @@ from stores.blob import BlobStore
 from stores.database import DatabaseStore
 from stores.entries import new_file, open_directory, read_file
 from stores.filesystem import FilesystemStore
+from stores.hostile_names import HOSTILE_NAMES
 from stores.memory import MemoryStore
 from stores.names import RANDOM_BYTES, is_name, mint_name, require_name
 from stores.sql import Database
-from stores.testing import HOSTILE_NAMES
 from tests.stores.files import CALLS, INNER, NAME, OUTER
 from tests.stores.test_database import make_database
 
