@@ -122,7 +122,7 @@ class _Scan:
         offset, line, searched_to = 0, 1, 0
         while True:
             page = self._session.read_page(reference, offset=offset, max_chars=_WINDOW_CHARS)
-            for match in self._pattern.finditer(page.text, searched_to - offset):
+            for match in self._pattern.finditer(page.text, max(0, searched_to - offset)):
                 at = line + page.text.count("\n", 0, match.start())
                 yield _match(reference, page.text, match.span(), line=at, offset=offset)
                 searched_to = offset + match.end()
@@ -137,7 +137,6 @@ class _Scan:
             step = max(1, len(page.text) - self._overlap)
             line += page.text.count("\n", 0, step)
             offset += step
-            searched_to = max(searched_to, offset)
 
 
 def _match(reference: str, text: str, span: tuple[int, int], *, line: int, offset: int) -> str:

@@ -178,15 +178,19 @@ def test_another_sessions_handle_inside_a_bound_run_counts_as_none(
     assert set(events.names) == {"foreign_session"}
 
 
-def test_a_refusal_is_inherited_by_whatever_runs_inside(session: Any, open_session: Any) -> None:
+def test_a_refusal_is_inherited_by_whatever_runs_inside_and_told_once(
+    session: Any, open_session: Any, events: Any
+) -> None:
     other = open_session("u-other")
     with bound(Binding(session)):
+        assert session_of(state_with(other.hook_context)) is None
         refused = binding_of(state_with(other.hook_context))
-        assert refused.session is None
         with bound(refused):
             assert session_of(state_with(other.hook_context)) is None
             assert session_of(state_with(session.hook_context)) is None
             assert session_of(state_with({})) is None
+    assert events.names == ["foreign_session"]
+    assert events.records[0].session == session.scope.short_hash
 
 
 def test_a_handle_of_the_same_scope_is_the_same_session(session: Any, open_session: Any) -> None:
@@ -358,7 +362,7 @@ def test_what_the_developer_takes_from_the_state_wins_over_the_model(session: An
         seen.append([tool.name for tool in tools or []])
         return "inner"
 
-    inner = Agent(chat_generator=model(lambda m: "inner"), tools=[routed_tool()])
+    inner = Agent(chat_generator=model(lambda m: "inner"), tools=[routed_tool(), routed_tool(name="other")])
     inner.chat_generator.response_fn, inner.chat_generator._response_fn_wants_tools = watch, True
     tool = ComponentTool(
         inner, name="delegate", description="d", inputs_from_state={"allowed": "tools"}, parameters=NOTHING

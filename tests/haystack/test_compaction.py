@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
+from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage
+from haystack.hooks import hook
 from haystack.hooks.compaction import CompactionHook
 from haystack.hooks.tool_result_offloading import AlwaysOffload
 
@@ -50,6 +52,44 @@ def test_a_read_back_is_pruned_and_never_stored_again(way: str, session: Any) ->
     assert "stored stored" in texts[-1]
     assert session.usage().results == 1
     assert not any("tool_result_offloaded" in message.meta for message in answer["messages"])
+
+
+def test_a_read_back_stays_as_it_is_while_other_results_move_away(session: Any) -> None:
+    reference = session.write("stored " * 3000, name="a.txt")
+    read = call("read_result", reference=reference)
+
+    answer = run(_compacting(read, *[_word] * 2, read, "done", window=2600), session=session)
+
+    messages = [message for message in answer["messages"] if message.tool_call_result is not None]
+    offloaded = [
+        message.meta["tool_result_offloaded"] for message in messages if "tool_result_offloaded" in message.meta
+    ]
+    assert [len(references) for references in offloaded] == [1, 1]
+    assert all(session.read(references[0]).startswith("word") for references in offloaded)
+    assert results_of(answer["messages"])[-1].startswith("[characters 0-")
+    assert session.usage().results == 3
+
+
+def test_what_the_model_has_reported_is_corrected_after_compaction(session: Any) -> None:
+    seen: list[int] = []
+
+    @hook
+    def watch(state: State) -> None:
+        seen.append(state.data["context_tokens"])
+
+    asked = _compacting(*[_word] * 4, "done", more={"before_tool": [watch]})
+    asked.chat_generator.meta = {"usage": {"prompt_tokens": 5000, "completion_tokens": 1}}
+    tokens: list[int] = []
+
+    @hook
+    def after(state: State) -> None:
+        tokens.append(state.data["context_tokens"])
+
+    asked.hooks["before_llm"].append(after)
+    run(asked, session=session)
+
+    assert set(seen) == {5001}
+    assert min(tokens[2:]) < 5001
 
 
 @pytest.mark.parametrize("way", ["run", "run_async"])

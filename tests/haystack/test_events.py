@@ -29,7 +29,11 @@ def test_what_an_error_says_is_not_logged(message: str) -> None:
 def test_the_sizes_of_a_refusal_are_logged() -> None:
     quota = QuotaExceeded(level="user", unit="bytes", limit=5, used=4, requested=3)
     assert facts_of(quota) == {
-        "error": "QuotaExceeded", "level": "user", "unit": "bytes",
-        "limit": 5, "used": 4, "requested": 3,
+        "error": "QuotaExceeded",
+        "level": "user",
+        "unit": "bytes",
+        "limit": 5,
+        "used": 4,
+        "requested": 3,
     }
     assert facts_of(ResultTooLarge(limit_bytes=1, requested_bytes=2))["requested_bytes"] == 2

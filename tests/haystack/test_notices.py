@@ -64,6 +64,12 @@ def test_each_kind_of_failure_says_why(error: Exception, why: str) -> None:
     assert "/srv/x" not in told
 
 
+def test_numbers_and_lone_surrogates_keep_a_notice_bounded_and_valid() -> None:
+    told = notice("\ud800" * 9000, ResultTooLarge(limit_bytes=10**900, requested_bytes=10**900))
+    assert len(told) == MAX_NOTICE_CHARS
+    assert notice("a\udfff" * 9000, QUOTA).encode("utf-8")
+
+
 def test_a_notice_does_not_tell_what_a_tenant_has_in_use() -> None:
     told = notice("x", QUOTA)
     assert not any(number in told for number in ("12345", "12000", "777", "tenant"))

@@ -112,10 +112,12 @@ class _FailsFrom:
 
     def __init__(self, session: Any, error: BaseException, *, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self._write, self._error, self._left = type(session).write_result, error, at
+        self.attempts = 0
         monkeypatch.setattr(type(session), "write_result", self.write_result_of(session))
 
     def write_result_of(self, session: Any) -> Callable[..., str]:
         def write_result(_: Any, *args: Any, **kwargs: Any) -> str:
+            self.attempts += 1
             self._left -= 1
             if self._left < 0:
                 raise self._error
@@ -137,13 +139,14 @@ ERRORS = [
 def test_a_result_whose_second_part_fails_leaves_nothing_behind(
     error: BaseException, on_failure: Any, session: Any, events: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _FailsFrom(session, error, at=1, monkeypatch=monkeypatch)
+    writes = _FailsFrom(session, error, at=1, monkeypatch=monkeypatch)
     asked = agent(call("fetch"), "done", tools=[parts_tool("fetch", _parts())], offload=ALWAYS, on_failure=on_failure)
 
     answer = run(asked, session=session)
 
     assert session.usage().used_bytes == 0
     assert session.usage().results == 0
+    assert writes.attempts == 2
     content = next(m.tool_call_result.result for m in answer["messages"] if m.tool_call_result is not None)
     if on_failure == "keep":
         assert content == _parts()
@@ -343,6 +346,20 @@ def test_a_policy_is_asked_once_about_the_live_state(session: Any) -> None:
     run(asked, hook_context={**session.hook_context, "mine": 1})
 
     assert policy.seen == [("fetch", 4, 1), ("fetch", 4, 1)]
+
+
+class _Archives(OffloadPolicy):
+    def should_offload(self, tool_name: str, result: str, state: State) -> bool:
+        RoutedStore().write(key="archive.txt", content="archived")
+        return False
+
+
+def test_what_a_policy_runs_is_bound_to_the_session(session: Any) -> None:
+    asked = agent(call("fetch"), "done", tools=[text_tool("fetch", "x")], offload={"*": _Archives()})
+
+    run(asked, session=session)
+
+    assert [session.read(result.reference) for result in session.results()] == ["archived"]
 
 
 def test_a_tool_that_may_not_be_offloaded_is_not(session: Any) -> None:

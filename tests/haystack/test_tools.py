@@ -80,6 +80,13 @@ def test_pages_tile_any_text(text: str, repeat: int, page_tokens: int, session: 
     assert "".join(read) == re.sub("[\ud800-\udfff]", "\ufffd", text * repeat)
 
 
+def test_a_page_ends_with_a_line_where_one_ends_nearby(session: Any) -> None:
+    reference = session.write(SHAPES["lines"][:20_000], name="x.txt")
+    *firsts, last = pages(session, reference, 300)
+    assert all(page.endswith("\n") and page.startswith("line ") for page in firsts)
+    assert last
+
+
 def test_past_the_end_is_an_answer(session: Any) -> None:
     reference = session.write("short", name="x.txt")
     assert use(session, "read_result", reference=reference, offset=5) == "[Past the end: the result has 5 characters.]"
