@@ -173,15 +173,14 @@ def unlink(directory: int, name: str) -> bool:
     :param name: A name without a slash, from a listing of this very directory or checked before.
     :returns: Whether nothing is left under this name. `False` means that it is a directory.
     """
-    try:
-        os.unlink(name, dir_fd=directory)
-    except FileNotFoundError:
-        return True
-    except (IsADirectoryError, PermissionError):
-        # Linux says EISDIR and macOS EPERM, which may also be a real refusal.
-        if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-            raise
-        return False
+    with suppress(FileNotFoundError):
+        try:
+            os.unlink(name, dir_fd=directory)
+        except (IsADirectoryError, PermissionError):
+            # Linux says EISDIR and macOS EPERM, which may also be a real refusal.
+            if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                raise
+            return False
     return True
 
 

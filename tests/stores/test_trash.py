@@ -1,9 +1,11 @@
 """How a room ends: moved aside in one rename, then emptied at a pace, following nothing."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,3 +187,50 @@ def test_rooms_are_made_while_their_neighbours_are_destroyed(store: FilesystemSt
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert list(store.namespaces()) == []
+
+
+@pytest.mark.parametrize("call", ["stat", "open", "rename", "rmdir"])
+def test_what_another_worker_removes_between_two_steps_counts_as_removed(
+    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    planted = root / "trash" / ("a" * 32) / "planted"
+    planted.mkdir(parents=True)
+    (root / "trash" / ("b" * 32)).mkdir()
+    (root / "trash").chmod(0o700)
+    real = getattr(os, call)
+    removed: list[Path] = []
+
+    def call_too_late(*arguments: Any, **options: Any) -> Any:
+        for path in (planted, planted.parent):
+            if arguments[0] == path.name and path.exists():
+                removed.append(path)
+                subprocess.run(["rm", "-r", str(path)], check=True)
+        return real(*arguments, **options)
+
+    with monkeypatch.context() as other_worker:
+        other_worker.setattr(os, call, call_too_late)
+        store.sweep()
+    assert removed
+    assert list((root / "trash").iterdir()) == []
+
+
+def test_a_room_that_a_late_writer_still_has_open_is_left_to_the_next_turn(
+    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.namespace(OUTER, INNER).put(NAME, b"x")
+    real = os.rmdir
+
+    def rmdir(name: str, *, dir_fd: int) -> None:
+        if name not in (OUTER, INNER):
+            for path in (root / "trash").iterdir():
+                (path / "late").write_bytes(b"x")
+        real(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as writer:
+        writer.setattr(os, "rmdir", rmdir)
+        store.namespace(OUTER, INNER).destroy()
+    assert list(store.namespaces()) == []
+    assert len(files_below(root)) == 1
+    store.sweep()
+    assert files_below(root) == []
+    assert list((root / "trash").iterdir()) == []
