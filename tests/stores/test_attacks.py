@@ -97,6 +97,8 @@ def test_what_is_no_file_of_ours_is_corrupt_at_once(
         seconds.append(time.perf_counter() - began)
         with pytest.raises(BlobCorrupt):
             room.get_range(NAME, start=0, length=1, size_bytes=len(SECRET))
+        with pytest.raises(BlobCorrupt):
+            room.get(NAME, size_bytes=0)  # which is what a pipe says it has
     assert min(seconds) < 0.1
 
 
@@ -133,8 +135,9 @@ def test_a_device_is_corrupt(store: FilesystemStore, room_path: Path, monkeypatc
         return real("/dev/zero", flags) if path == NAME else real(path, flags, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "open", open_device)
-    with pytest.raises(BlobCorrupt):
-        store.namespace(OUTER, INNER).get(NAME, size_bytes=len(SECRET))
+    for size in (len(SECRET), 0):
+        with pytest.raises(BlobCorrupt):
+            store.namespace(OUTER, INNER).get(NAME, size_bytes=size)
 
 
 def test_another_users_file_is_corrupt(
