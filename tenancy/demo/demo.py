@@ -16,11 +16,12 @@ from tenancy.demo.conversation_checks import are_apart, are_found, are_read_back
 from tenancy.demo.conversations import Conversation, are_readable, converse
 from tenancy.demo.documents import Document, Kind
 from tenancy.demo.endings import are_charged_exactly, clear, erase, everything_is_zero, expire
-from tenancy.demo.house import KEY_FILE, House, Parts
+from tenancy.demo.house import House, Parts
 from tenancy.demo.log_capture import LogCapture, captured_log
 from tenancy.demo.people import gather
 from tenancy.demo.probes import are_kept_out, overrun
 from tenancy.demo.report import Figure, Report, figures_of
+from tenancy.startup import KEY_FILE
 from tenancy.tokens import SafeTokenCounter
 
 #: Pieces of each document that are searched for on disk.
@@ -108,7 +109,7 @@ class Demo:
         self._judge_conversations(house, conversations)
         was_exact = self._attempt("usage", lambda: are_charged_exactly(conversations)) is True
         full = read_everything(self._folder)
-        self._figures["disk_bytes"] = full.size_bytes
+        self._figures |= {"disk_bytes": full.size_bytes, "files": len(house.files())}
 
         reopened = self._reopened(house, conversations)
         if reopened is not None:

@@ -33,6 +33,7 @@ class Expiry:
     :param foreseen: What a dry run said it would reclaim.
     :param report: What the cleanup said it did.
     :param after: What the user had in use after the cleanup.
+    :param is_off_the_disk: Whether the files it had are gone, and no others.
     """
 
     before: Usage
@@ -41,6 +42,7 @@ class Expiry:
     foreseen: CleanupReport
     report: CleanupReport
     after: Usage
+    is_off_the_disk: bool
 
     @property
     def is_reclaimed(self) -> bool:
@@ -52,13 +54,15 @@ class Expiry:
             and all((each.sessions, each.results, each.reclaimed_bytes) == taken for each in reports)
             and self.report.complete
             and self.after == self.before
+            and self.is_off_the_disk
         )
 
 
 def expire(house: House) -> Expiry:
     """Fill a session that lives five minutes, move the clock on by six, look for it, and clean up."""
-    person = house.people[0]
-    before = house.manager.usage(tenant=person.tenant, user=person.user)
+    # Of the user with the largest document, which is likely to be a file and not only a row.
+    person = max(house.people, key=lambda each: max(len(document.data) for document in each.documents))
+    before, files = house.manager.usage(tenant=person.tenant, user=person.user), house.files()
     session = house.manager.session(tenant=person.tenant, user=person.user, session=_BRIEF, lifetime=_LIFETIME)
     house.ask(session, [fetching(document) for document in person.documents], run="expiry")
     references = [result.reference for result in session.results()]
@@ -68,7 +72,7 @@ def expire(house: House) -> Expiry:
     foreseen = house.manager.cleanup(dry_run=True)
     report = house.manager.cleanup()
     after = house.manager.usage(tenant=person.tenant, user=person.user)
-    return Expiry(before, with_it, is_gone, foreseen, report, after)
+    return Expiry(before, with_it, is_gone, foreseen, report, after, house.files() == files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,12 @@ def are_charged_exactly(conversations: Sequence[Conversation]) -> bool:
 
 
 def everything_is_zero(house: House) -> bool:
-    """Whether nobody has anything in use, no session lives, and catalogue and store agree."""
+    """Whether nobody has anything in use, no session lives, no file is left, and catalogue and store agree."""
     usages = [
         house.manager.usage(tenant=person.tenant, user=user) for person in house.people for user in (person.user, None)
     ]
-    return all(map(is_nothing, usages)) and not list(house.manager.sessions()) and house.manager.verify().ok
+    is_empty = all(map(is_nothing, usages)) and not list(house.manager.sessions()) and not house.files()
+    return is_empty and house.manager.verify().ok
 
 
 def is_nothing(usage: Usage) -> bool:

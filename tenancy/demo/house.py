@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from haystack.hooks import Hook, HookPoint
 from haystack.token_counters import TokenCounter
@@ -16,10 +16,8 @@ from tenancy.demo.witness import Testimony
 from tenancy.hooks import session_hooks
 from tenancy.manager import SessionManager
 from tenancy.session import Session
+from tenancy.startup import RESULTS_FOLDER
 from tenancy.tools import SessionToolset
-
-#: Where `SessionManager.local` keeps its key.
-KEY_FILE: Final = "keys.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +76,11 @@ class House:
     def is_scripted(self) -> bool:
         """Whether the script answers everything, so that what the model does is known beforehand."""
         return self.model.name is None
+
+    def files(self) -> frozenset[str]:
+        """Name the files that results have on disk; those that are small go into the catalogue."""
+        folder = self.folder / RESULTS_FOLDER
+        return frozenset(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
     def reopen(self) -> None:
         """Open another manager on the same directory. The one before must have been closed."""

@@ -1,7 +1,6 @@
 """Standing between the agent and its model, and taking down what the model gets to see."""
 
 import threading
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,7 +80,7 @@ class WitnessedGenerator:
         self._counter = counter
         self._lock = threading.Lock()
         self._testimonies: dict[str, Testimony] = {}
-        self._under_way: Counter[str] = Counter()
+        self._under_way: set[str] = set()
         self._stopped = threading.Event()
         self.most_at_once = 0
 
@@ -125,14 +124,13 @@ class WitnessedGenerator:
         testimony = self.testimony(run)
         self._take_down(testimony, messages, turn=turn, tools=tools)
         with self._lock:
-            self._under_way[run] += 1
-            self.most_at_once = max(self.most_at_once, len(+self._under_way))
-        try:
-            generator = self._script if meta.get(SCRIPTED) else self._model
-            replied: dict[str, Any] = generator.run(messages=messages, tools=tools)
-        finally:
+            self._under_way.add(run)
+            self.most_at_once = max(self.most_at_once, len(self._under_way))
+        generator = self._script if meta.get(SCRIPTED) else self._model
+        replied: dict[str, Any] = generator.run(messages=messages, tools=tools)
+        if not any(reply.tool_calls for reply in replied["replies"]):
             with self._lock:
-                self._under_way[run] -= 1
+                self._under_way.discard(run)
         testimony.said += [reply.text for reply in replied["replies"] if reply.text]
         return replied
 

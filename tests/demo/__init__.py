@@ -1,0 +1,1 @@
+"""The demo: that it passes, and that it fails whenever it should."""
