@@ -30,7 +30,8 @@ def session_hooks(
     Return everything an `Agent` takes as `hooks`: binding, offloading and, with a context window, compaction.
 
     One agent with these hooks serves every user at once; `hook_context=session.hook_context` says for each run whose it
-    is.
+    is. They serialise with the agent; to load it, call `allow_deserialization_module("tenancy")` first
+    (`haystack.core.serialization`).
 
     :param offload: Which results leave the conversation: tool name (or a tuple of them, or `"*"`) to Haystack's policy.
     :param context_window: The model's window in tokens. `None`: no compaction.
