@@ -1,13 +1,12 @@
 """The commands, put together. Each module of a command says what it does; this one says only what it is called."""
 
 from enum import StrEnum
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
 from tenancy.cli import cleanup, db, doctor, erase, init, limits, sessions, usage, verify
+from tenancy.cli.demo import demo
 from tenancy.cli.invocation import ConfigOption, DataOption, Invocation, OutputOption, command
 from tenancy.version import __version__
 
@@ -72,6 +71,8 @@ command(app, "usage")(usage.usage)
 command(app, "cleanup")(cleanup.cleanup)
 command(app, "verify")(verify.verify)
 command(app, "doctor")(doctor.doctor)
+# Not `command`: it brings its own data directory and takes neither --data nor --config.
+app.command("demo")(demo)
 
 _db = _group("db", "The schema of the database.")
 command(_db, "upgrade")(db.upgrade)
@@ -89,7 +90,3 @@ command(_limits, "set")(limits.set_limits)
 _erase = _group("erase", "Remove a user or a tenant for good.")
 command(_erase, "user")(erase.user)
 command(_erase, "tenant")(erase.tenant)
-
-# Until `tenancy/cli/demo.py` is there; then simply `from tenancy.cli.demo import demo` with the other imports.
-if find_spec("tenancy.cli.demo") is not None:
-    app.command("demo")(import_module("tenancy.cli.demo").demo)
