@@ -6,6 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from stores.connections import Durability
 from stores.database import DatabaseStore
@@ -64,10 +65,11 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
             f"The catalogue {catalogue} is missing although there are results. Restore it before starting."
         )
     keyring = Keyring(open_key_provider(f"file:{keys}"))
-    url = f"sqlite:///{catalogue}"
+    # Quoted: a directory may be called "a?b" or "100%".
+    url = f"sqlite:///{quote(str(catalogue))}"
     upgrade_if_empty(url)
     database = Database(url, durability=durability)
-    return Parts(database, f"file://{results}", keyring)
+    return Parts(database, f"file://{quote(str(results))}", keyring)
 
 
 def prepare_settings(settings: "Settings") -> Parts:
