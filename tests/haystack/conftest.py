@@ -1,9 +1,7 @@
 """Real managers and sessions, and the events they leave in the log."""
 
 import logging
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,20 +10,10 @@ from tenancy.manager import SessionManager
 from tenancy.session import Session
 
 
-@pytest.fixture(scope="session")
-def empty_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that nobody has open and nothing is in, for copies: building the schema takes time."""
-    path = tmp_path_factory.mktemp("template") / "data"
-    SessionManager.local(path, durability="process").close()
-    return path
-
-
-@pytest.fixture(params=[0, 32768], ids=["stored", "inline"])
-def manager(request: pytest.FixtureRequest, tmp_path: Path, empty_data: Path) -> Iterator[SessionManager]:
-    """A manager with its data in files, and one with small results in its database."""
-    path = shutil.copytree(empty_data, tmp_path / "data")
-    with SessionManager.local(path, durability="process", inline_bytes=request.param) as opened:
-        yield opened
+@pytest.fixture
+def manager(make_manager: Callable[..., SessionManager]) -> SessionManager:
+    """A manager on each kind of database, with its results in files, and with small ones in the database."""
+    return make_manager(durability="process")
 
 
 @pytest.fixture

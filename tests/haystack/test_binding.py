@@ -238,7 +238,10 @@ def test_an_unbound_context_leaves_the_callers_alone(session: Any) -> None:
         assert is_bound()
 
 
-@pytest.mark.parametrize("junk", [None, "text", 3, {}, FileSystemToolResultStore("nowhere")], ids=repr)
+JUNK = [None, "text", 3, {}, FileSystemToolResultStore("nowhere")]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=["none", "text", "number", "empty", "foreign"])
 def test_what_is_no_handle_of_ours_counts_as_absent(junk: Any, session: Any) -> None:
     context = {RESULT_STORE_CONTEXT_KEY: junk}
     assert session_of(state_with(context)) is None

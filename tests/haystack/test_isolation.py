@@ -130,7 +130,9 @@ def test_without_a_session_nothing_is_written_anywhere(way: str, manager: Any, e
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("junk", [{}, None, "t/u/s", 7, [], object()], ids=repr)
+@pytest.mark.parametrize(
+    "junk", [{}, None, "t/u/s", 7, [], object()], ids=["empty", "none", "text", "number", "list", "object"]
+)
 def test_junk_under_the_key_is_as_good_as_no_session(way: str, junk: Any, manager: Any, events: Any) -> None:
     asked = agent(
         call("fetch", topic="x"), "done", tools=[text_tool("fetch", "y" * 5000)], offload={"*": OffloadOverChars(9)}
