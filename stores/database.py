@@ -135,7 +135,7 @@ class DatabaseNamespace:
         require_name(name)
         with self._reading() as transaction:
             row = transaction.one(self._store._statements.whole, **self._room, name=name, size_bytes=size_bytes)
-        return _checked(row, length=size_bytes)
+        return _checked(row)
 
     def get_range(self, name: str, *, start: int, length: int, size_bytes: int) -> bytes:
         """Return a part of a blob. The database reads only that part."""
@@ -144,7 +144,7 @@ class DatabaseNamespace:
         part = {"first": start + 1, "length": length, "size_bytes": size_bytes}
         with self._reading() as transaction:
             row = transaction.one(self._store._statements.part, **self._room, name=name, **part)
-        return _checked(row, length=length)
+        return _checked(row)
 
     def delete(self, name: str) -> None:
         """Make sure there is no blob of this name."""
@@ -187,12 +187,12 @@ class DatabaseNamespace:
         return self._store._database.reading()
 
 
-def _checked(row: tuple[Any, ...] | None, *, length: int) -> bytes:
+def _checked(row: tuple[Any, ...] | None) -> bytes:
     if row is None:
         raise BlobNotFound("There is no such blob.")
     data = row[0]
-    # SQLite keeps what it is given, text and numbers too; and the query leaves data of a wrong size out.
-    if not isinstance(data, bytes) or len(data) != length:
+    # The query leaves data of a wrong size out; and SQLite keeps whatever it is given, text and numbers too.
+    if not isinstance(data, bytes):
         raise BlobCorrupt("The blob has another size or kind than it was written with.")
     return data
 
