@@ -6,10 +6,10 @@ Any number of workers may run at once, without a leader; whatever one leaves hal
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from stores.errors import Conflict, StoreError
 from tenancy.backend import Backend
@@ -20,8 +20,10 @@ from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
 
-#: How many of a tenant's expired sessions a refused charge reclaims before it tries once more.
+#: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
+
+_T = TypeVar("_T")
 
 #: Called with how many sessions and results are done so far, and with how many there were at the start.
 Progress = Callable[[int, int], None]
@@ -68,33 +70,44 @@ class Cleaner:
             return _report(waiting, dry_run=True, complete=True)
         deadline = None if max_seconds is None else self._monotonic() + max_seconds
         removed, complete, failures = Removed(), False, 0
-        for step in self._steps(batch_size):
-            try:
-                removed += step()
-            except StoreError as error:
-                # One unreadable directory must not keep all the others from being reclaimed.
-                failures += 1
-                emit("not_reclaimed", error=type(error).__name__)
-            if on_progress:
-                on_progress(removed.sessions + removed.results, waiting.sessions + waiting.results)
-            if deadline is not None and self._monotonic() >= deadline:
-                break
-        else:
-            complete = failures == 0
-            if complete:
-                self._reclaim.mark_cleaned()
-            self._backend.catalogue.database.checkpoint()
+        with contextlib.closing(self._steps(batch_size)) as steps:
+            for step in steps:
+                try:
+                    removed += step()
+                except StoreError as error:
+                    # One unreadable directory must not keep all the others from being reclaimed.
+                    failures += 1
+                    emit("not_reclaimed", error=type(error).__name__)
+                if on_progress:
+                    on_progress(removed.sessions + removed.results, waiting.sessions + waiting.results)
+                if deadline is not None and self._monotonic() >= deadline:
+                    break
+            else:
+                complete = failures == 0
+        if complete:
+            self._reclaim.mark_cleaned()
+        self._backend.catalogue.database.checkpoint()
         return _report(removed, dry_run=False, complete=complete)
 
-    def _steps(self, batch_size: int) -> Iterator[Callable[[], Removed]]:
+    def _steps(self, batch_size: int) -> Generator[Callable[[], Removed], None, None]:
         # Keys before bytes before rows: after the first loop nothing that has expired can be read by anybody.
         while self._reclaim.end_expired(page=batch_size):
             yield Removed
-        for doom in (self._reclaim.doom_expired, self._reclaim.doom_stale):
-            while doomed := doom(page=batch_size):
-                yield from (partial(self.finish, one) for one in doomed)
-        while ended := self._reclaim.claim_ended(page=batch_size):
-            yield from (partial(self.remove_session, ids) for ids in ended)
+        results: set[Doomed] = set()
+        sessions: set[Ids] = set()
+        try:
+            for doom in (self._reclaim.doom_expired, self._reclaim.doom_stale):
+                while doomed := doom(page=batch_size):
+                    results.update(doomed)
+                    yield from (partial(_done, self.finish, one, results) for one in doomed)
+            while ended := self._reclaim.claim_ended(page=batch_size):
+                sessions.update(ended)
+                yield from (partial(_done, self.remove_session, ids, sessions) for ids in ended)
+        finally:
+            # Stopped half way, or something could not be removed. If not even this works, the leases run out.
+            if results or sessions:
+                with contextlib.suppress(StoreError):
+                    self._reclaim.release(sessions=sessions, results=results)
         yield from (partial(self.carry_out, erasing) for erasing in self._backend.catalogue.erasure.unfinished())
 
     def remove_session(self, ids: Ids, *, shred: bool = False) -> Removed:
@@ -112,10 +125,16 @@ class Cleaner:
         return Removed(results=1, size_bytes=doomed.size_bytes)
 
     def make_room(self, tenant_id: str) -> bool:
-        """Reclaim a few of a tenant's expired sessions because a charge was refused. Tells whether there were any."""
+        """
+        Reclaim a few of a tenant's expired sessions and results because a charge was refused.
+
+        :returns: Whether there were any.
+        """
         ended = self._reclaim.end_expired(page=RECLAIM_ON_REFUSAL, tenant_id=tenant_id)
         ended = ended or self._reclaim.ended_of(tenant_id, page=RECLAIM_ON_REFUSAL)
-        return sum(self.remove_session(ids).sessions for ids in ended) > 0
+        doomed = self._reclaim.doom_expired(page=RECLAIM_ON_REFUSAL, tenant_id=tenant_id)
+        removed = [self.remove_session(ids) for ids in ended] + [self.finish(one) for one in doomed]
+        return any(one != Removed() for one in removed)
 
     def carry_out(self, erasing: Erasing) -> Removed:
         """Remove everything an erasure has made unreadable, then the owner itself. May be repeated."""
@@ -131,6 +150,12 @@ class Cleaner:
         with contextlib.suppress(Conflict):
             self._backend.catalogue.erasure.finish(erasing)
         return removed
+
+
+def _done(work: Callable[[_T], Removed], one: _T, left: set[_T]) -> Removed:
+    removed = work(one)
+    left.discard(one)
+    return removed
 
 
 def _report(removed: Removed, *, dry_run: bool, complete: bool) -> CleanupReport:

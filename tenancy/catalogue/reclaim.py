@@ -5,7 +5,7 @@ Keys go first, so that a batch is unreadable in one transaction; bytes second; r
 anybody. Work is claimed with a lease rather than held in a transaction, so any number of workers run without a leader.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,6 +70,15 @@ _CLAIM: Final = Statement(
     )
     .values(claimed_until_us=now_us() + sa.bindparam("claim_us", type_=sa.BigInteger))
 )
+_RELEASE_SESSION: Final = Statement(
+    SESSIONS.update()
+    .where(
+        SESSIONS.c.tenant_id == sa.bindparam("of_tenant"),
+        SESSIONS.c.session_id == sa.bindparam("of_session"),
+        SESSIONS.c.state == "ended",
+    )
+    .values(claimed_until_us=None)
+)
 _LOCK: Final = Statement(
     sa.select(*_ids)
     .where(_of_tenant, SESSIONS.c.session_id == sa.bindparam("session_id"), SESSIONS.c.state == "ended")
@@ -112,6 +121,7 @@ def _dooming(*conditions: sa.ColumnElement[bool]) -> Statement:
 
 
 _EXPIRED_RESULTS: Final = _dooming(*_expired_result)
+_EXPIRED_RESULTS_OF_TENANT: Final = _dooming(*_expired_result, RESULTS.c.tenant_id == sa.bindparam("tenant_id"))
 _STALE_RESULTS: Final = _dooming(*_stale)
 _DOOM: Final = Statement(
     RESULTS.update()
@@ -126,6 +136,16 @@ _DOOM: Final = Statement(
         card=b"",
         lease_until_us=now_us() + sa.bindparam("lease_us", type_=sa.BigInteger),
     )
+)
+_RELEASE_RESULT: Final = Statement(
+    RESULTS.update()
+    .where(
+        RESULTS.c.tenant_id == sa.bindparam("of_tenant"),
+        RESULTS.c.session_id == sa.bindparam("of_session"),
+        RESULTS.c.number == sa.bindparam("of_number"),
+        RESULTS.c.state == "deleting",
+    )
+    .values(lease_until_us=now_us())
 )
 _unfinished_session = sa.or_(SESSIONS.c.state == "ended", SESSIONS.c.expires_at_us <= now_us())
 _COUNT_SESSIONS: Final = Statement(sa.select(sa.func.count()).select_from(SESSIONS).where(_unfinished_session))
@@ -221,13 +241,35 @@ class ReclaimTable:
                 refund(transaction, ids.tenant_id, owner_id, size_bytes=size, results=count, sessions=1)
         return Removed(sessions=1, results=count, size_bytes=size)
 
-    def doom_expired(self, *, page: int) -> list[Doomed]:
+    def doom_expired(self, *, page: int, tenant_id: str | None = None) -> list[Doomed]:
         """Make up to `page` expired results of live sessions unreadable. Their bytes and rows are still there."""
-        return self._doom(_EXPIRED_RESULTS, page=page)
+        if tenant_id is None:
+            return self._doom(_EXPIRED_RESULTS, page=page)
+        return self._doom(_EXPIRED_RESULTS_OF_TENANT, page=page, tenant_id=tenant_id)
 
     def doom_stale(self, *, page: int) -> list[Doomed]:
         """Take over up to `page` writes and deletes that nobody is at any more."""
         return self._doom(_STALE_RESULTS, page=page)
+
+    def release(self, *, sessions: Iterable[Ids], results: Iterable[Doomed]) -> None:
+        """Give back what was claimed or taken over and not removed, so that the next worker need not wait for it."""
+        now = self._moments.parameter()
+        with self._database.writing() as transaction:
+            transaction.execute_many(
+                _RELEASE_SESSION, [{"of_tenant": ids.tenant_id, "of_session": ids.session_id} for ids in sessions]
+            )
+            transaction.execute_many(
+                _RELEASE_RESULT,
+                [
+                    {
+                        "of_tenant": doomed.ids.tenant_id,
+                        "of_session": doomed.ids.session_id,
+                        "of_number": doomed.number,
+                        "now_us": now,
+                    }
+                    for doomed in results
+                ],
+            )
 
     def waiting(self) -> Removed:
         """Count what a cleanup would reclaim now."""
@@ -248,10 +290,10 @@ class ReclaimTable:
             row = transaction.one(_CLEANED_AT)
         return None if row is None else row[0]
 
-    def _doom(self, statement: Statement, *, page: int) -> list[Doomed]:
+    def _doom(self, statement: Statement, *, page: int, **only: str) -> list[Doomed]:
         now = self._moments.parameter()
         with self._database.writing() as transaction:
-            rows = transaction.all(statement, page=page, now_us=now)
+            rows = transaction.all(statement, page=page, now_us=now, **only)
             transaction.execute_many(_DOOM, [_doom_row(row, now) for row in rows])
         return [Doomed(Ids(*row[:3]), row[3], row[4], bool(row[5]), row[6]) for row in rows]
 
