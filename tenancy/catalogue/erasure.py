@@ -47,13 +47,16 @@ _user_id: Final = sa.bindparam("user_id", type_=sa.String)
 _FIND_USERS: Final = Statement(
     sa.select(USERS.c.tenant_id, USERS.c.user_id, USERS.c.state, USERS.c.receipt_id)
     .select_from(USERS.join(TENANTS, TENANTS.c.tenant_id == USERS.c.tenant_id))
-    .where(TENANTS.c.name == sa.bindparam("tenant"), USERS.c.name == sa.bindparam("user"))
+    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live", USERS.c.name == sa.bindparam("user"))
     .order_by(USERS.c.state, USERS.c.user_id)
+    # Of two that begin at once the second waits here, and then finds the first one's receipt.
+    .with_for_update(of=USERS, key_share=True)
 )
 _FIND_TENANTS: Final = Statement(
     sa.select(TENANTS.c.tenant_id, TENANTS.c.state, TENANTS.c.receipt_id)
     .where(TENANTS.c.name == sa.bindparam("tenant"))
     .order_by(TENANTS.c.state, TENANTS.c.tenant_id)
+    .with_for_update(key_share=True)
 )
 _UNFINISHED_USERS: Final = Statement(
     sa.select(USERS.c.tenant_id, USERS.c.user_id, USERS.c.receipt_id)
@@ -76,8 +79,9 @@ _MARK_TENANT: Final = Statement(
     .values(state="erasing", receipt_id=sa.bindparam("new_receipt_id"))
 )
 _MARK_USERS_OF_TENANT: Final = Statement(
+    # A user whose own erasure was interrupted keeps the receipt that it resumes under.
     USERS.update()
-    .where(USERS.c.tenant_id == _tenant_id)
+    .where(USERS.c.tenant_id == _tenant_id, USERS.c.state == "live")
     .values(state="erasing", receipt_id=sa.bindparam("new_receipt_id"))
 )
 _LIVE_OF_USER: Final = Statement(
@@ -91,10 +95,12 @@ _LIVE_OF_TENANT: Final = Statement(
     .order_by(SESSIONS.c.session_id)
 )
 _USERS_OF_TENANT: Final = Statement(
-    sa.select(USERS.c.user_id).where(USERS.c.tenant_id == _tenant_id).order_by(USERS.c.user_id)
+    sa.select(USERS.c.user_id, USERS.c.receipt_id).where(USERS.c.tenant_id == _tenant_id).order_by(USERS.c.user_id)
 )
 _DROP_TENANT_KEYS: Final = Statement(TENANT_KEYS.delete().where(TENANT_KEYS.c.tenant_id == _tenant_id))
-_DELETE_USER: Final = Statement(USERS.delete().where(*_of_user, USERS.c.state == "erasing"))
+_DELETE_USER: Final = Statement(
+    USERS.delete().where(*_of_user, USERS.c.state == "erasing").returning(USERS.c.receipt_id)
+)
 _DELETE_TENANT: Final = Statement(TENANTS.delete().where(_of_tenant, TENANTS.c.state == "erasing"))
 _OPEN_RECEIPT: Final = Statement(
     RECEIPTS.insert().values(
@@ -188,7 +194,7 @@ class ErasureTable:
             return Erasing(tenant_id, None, receipt_id)
         receipt_id = mint_name()
         keys = self._end_all(transaction, tenant_id)
-        for (user_id,) in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
+        for user_id, _ in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
             close_counters(transaction, tenant_id, user_id)
         close_counters(transaction, tenant_id, tenant_id)
         keys += self._end_all(transaction, tenant_id)
@@ -223,20 +229,21 @@ class ErasureTable:
                 if erasing.user_id is not None
                 else [row[0] for row in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id)]
             )
-            removed = 0
+            # Each user counts on the receipt of its own erasure: usually this one.
+            counted = {erasing.receipt_id: 0}
             for user_id in users:
-                removed += transaction.execute(_DELETE_USER, tenant_id=tenant_id, user_id=user_id)
+                row = transaction.one(_DELETE_USER, tenant_id=tenant_id, user_id=user_id)
+                if row is not None:
+                    counted[row[0]] = counted.get(row[0], 0) + 1
                 remove_counters(transaction, tenant_id, user_id)
             if erasing.user_id is None:
                 remove_counters(transaction, tenant_id, tenant_id)
                 transaction.execute(_DELETE_TENANT, tenant_id=tenant_id)
-            transaction.execute(
-                _CLOSE_RECEIPT,
-                tenant_id=tenant_id,
-                old_receipt_id=erasing.receipt_id,
-                add_users=removed,
-                now_us=self._moments.parameter(),
-            )
+            now = self._moments.parameter()
+            for receipt_id, count in counted.items():
+                transaction.execute(
+                    _CLOSE_RECEIPT, tenant_id=tenant_id, old_receipt_id=receipt_id, add_users=count, now_us=now
+                )
 
     def receipt(self, erasing: Erasing) -> ReceiptRow:
         """Return the receipt of an erasure as it stands."""
