@@ -84,7 +84,9 @@ class SessionManager:
         :raises ConfigurationError: If the directory cannot be used, or its key file is missing, unsafe or another's.
         :raises SchemaOutdated: If its catalogue is of an older or newer version.
         """
+        # Before anything is made.
         inline_bytes = _inline(inline_bytes)
+        _require_kinds(limits=limits, lifetime=lifetime)
         parts = prepare_local(Path(path), durability=durability)
         return cls(parts, limits=limits, lifetime=lifetime, inline_bytes=inline_bytes)
 
@@ -123,8 +125,7 @@ class SessionManager:
         :raises StorageUnavailable: If the catalogue is away.
         """
         scope = Scope.of(tenant=tenant, user=user, session=session)
-        if lifetime is not None and not isinstance(lifetime, Lifetime):
-            raise ConfigurationError("lifetime must be a tenancy.Lifetime.")
+        _require_kinds(limits=limits, lifetime=lifetime)
         asked = (limits or Limits()).require_level("session")
         self._require_open()
         with translated():
@@ -307,6 +308,13 @@ def _require_level(tenant: str, user: str | None, session: str | None) -> str:
         return "user"
     require_identifier(session, "session")
     return "session"
+
+
+def _require_kinds(*, limits: object, lifetime: object) -> None:
+    if not isinstance(limits, Limits | None):
+        raise ConfigurationError("limits must be a tenancy.Limits.")
+    if not isinstance(lifetime, Lifetime | None):
+        raise ConfigurationError("lifetime must be a tenancy.Lifetime.")
 
 
 def _inline(value: int) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -64,22 +65,22 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
         raise ConfigurationError(
             f"The catalogue {catalogue} is missing although there are results. Restore it before starting."
         )
-    keyring = Keyring(open_key_provider(f"file:{keys}"))
     # Quoted: a directory may be called "a?b" or "100%".
     url = f"sqlite:///{quote(str(catalogue))}"
-    upgrade_if_empty(url)
-    database = Database(url, durability=durability)
-    return Parts(database, f"file://{quote(str(results))}", keyring)
+    # Opened before there is a catalogue: an unsafe key file is refused with nothing made.
+    with _closed_on_failure(Keyring(open_key_provider(f"file:{keys}"))) as keyring:
+        upgrade_if_empty(url)
+        return Parts(Database(url, durability=durability), f"file://{quote(str(results))}", keyring)
 
 
 def prepare_settings(settings: "Settings") -> Parts:
     """Open what the settings name. See `SessionManager.from_settings`."""
-    keyring = Keyring(open_key_provider(settings.keys))
-    try:
-        database = Database(settings.database_url, durability=settings.durability)
-    except ValueError as error:
-        raise ConfigurationError(f"database_url: {error}") from None
-    return Parts(database, settings.store_url, keyring)
+    with _closed_on_failure(Keyring(open_key_provider(settings.keys))) as keyring:
+        try:
+            database = Database(settings.database_url, durability=settings.durability)
+        except ValueError as error:
+            raise ConfigurationError(f"database_url: {error}") from None
+        return Parts(database, settings.store_url, keyring)
 
 
 def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int) -> Backend:
@@ -145,6 +146,15 @@ def require_durability(durability: str) -> None:
     """Refuse anything but `"power"` and `"process"`."""
     if durability not in ("power", "process"):
         raise ConfigurationError('durability must be "power" or "process".')
+
+
+@contextlib.contextmanager
+def _closed_on_failure(keyring: Keyring) -> Iterator[Keyring]:
+    try:
+        yield keyring
+    except BaseException:
+        keyring.close()
+        raise
 
 
 def _make_private(path: Path) -> None:
