@@ -1,16 +1,21 @@
 """What the sessions and jobs of one manager share."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from stores.blob import BlobStore, Namespace
 from stores.database import DatabaseStore
+from stores.errors import StoreError
 from stores.sql import Transaction
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.sessions import Ids
 from tenancy.key_material import SecretKey
 from tenancy.keyring import Keyring, SessionKey, TenantKey
+
+#: How long moving an idle expiry may wait for a lock.
+_TOUCH_PATIENCE_SECONDS: Final = 0.2
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +52,11 @@ class Backend:
         return self.keyring.session_key(
             tenant_key, session_key, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id
         )
+
+    def touch(self, ids: Ids) -> None:
+        """Move a session's idle expiry because it was used. The next use tries again; nothing fails because of it."""
+        with contextlib.suppress(StoreError):
+            self.catalogue.sessions.touch(ids, patience_seconds=_TOUCH_PATIENCE_SECONDS)
 
     def namespace(self, ids: Ids, *, inline: bool) -> Namespace:
         """Return the room of a session in the place where a result is."""

@@ -1,10 +1,9 @@
 """Opening a session: find it in one query, or create it with whatever of its tenant and user is missing."""
 
-import contextlib
 from datetime import timedelta
 from typing import Final
 
-from stores.errors import Conflict, StoreError
+from stores.errors import Conflict
 from stores.names import mint_name
 from tenancy.backend import Backend
 from tenancy.catalogue.sessions import Ids, NewSession, OpenedSession, Owners
@@ -16,7 +15,6 @@ from tenancy.scope import Scope
 
 #: How often others may get in between before this gives up; each time means somebody else made progress.
 _ATTEMPTS: Final = 20
-_TOUCH_PATIENCE_SECONDS: Final = 0.2
 
 
 def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: Limits) -> OpenedSession:
@@ -34,8 +32,7 @@ def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: 
         opened = sessions.find(scope)
         if opened is not None:
             if opened.touch_due:
-                with contextlib.suppress(StoreError):
-                    sessions.touch(opened.ids, patience_seconds=_TOUCH_PATIENCE_SECONDS)
+                backend.touch(opened.ids)
             return opened
         owners = sessions.find_owners(scope)
         new = _prepare(backend, owners, lifetime=lifetime, limits=limits)

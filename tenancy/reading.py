@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from stores.blob import Namespace
-from stores.errors import BlobCorrupt, BlobNotFound, StoreError
+from stores.errors import BlobCorrupt, BlobNotFound
 from tenancy.backend import Backend
 from tenancy.catalogue.results import StoredResult
 from tenancy.catalogue.sessions import Ids
@@ -23,8 +23,6 @@ from tenancy.scope import Scope
 _LIST_PAGE: Final = 50
 #: Bodies up to this size are fetched in one go also for a page: two round trips cost more than the bytes.
 _WHOLE_BYTES: Final = 64 * 1024
-#: How long moving the idle expiry may wait for a lock. It is tried again by the next use.
-_TOUCH_PATIENCE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,10 @@ class Reader:
     def results(self, *, before: int | None = None) -> Iterator[Result]:
         """See `Session.results`."""
         while True:
-            rows = self._backend.catalogue.results.list(self._ids, before=before, page=_LIST_PAGE)
+            listed = self._backend.catalogue.results.list(self._ids, before=before, page=_LIST_PAGE)
+            if listed.touch_due:
+                self._backend.touch(self._ids)
+            rows = listed.results
             for stored in rows:
                 yield self._listed(stored)
             if len(rows) < _LIST_PAGE:
@@ -146,9 +147,7 @@ class Reader:
             raise ResultNotFound
         found = self._backend.catalogue.results.find(self._ids, parsed)
         if found.touch_due:
-            # Reading must not fail because the idle expiry could not be moved.
-            with contextlib.suppress(StoreError):
-                self._backend.catalogue.sessions.touch(self._ids, patience_seconds=_TOUCH_PATIENCE_SECONDS)
+            self._backend.touch(self._ids)
         if found.result is None:
             raise ResultNotFound
         return parsed, found.result

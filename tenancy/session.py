@@ -123,6 +123,9 @@ class Session:
         :raises ResultCorrupt: At a result whose card is damaged.
         """
         self._require_open()
+        return self._listed()
+
+    def _listed(self) -> Iterator[Result]:
         with translated():
             for result in self._reader.results():
                 yield result

@@ -73,20 +73,27 @@ def write(
 
 def _store(backend: Backend, new: NewResult, body: bytes) -> Reference:
     results = backend.catalogue.results
+    inserted = results.insert(new, put=backend.putter(new.ids, new.result_id, body) if new.inline else None)
+    if inserted.touch_due:
+        # Also a conversation that only ever writes is in use.
+        backend.touch(new.ids)
+    reference = inserted.reference
     if new.inline:
-        return results.insert(new, put=backend.putter(new.ids, new.result_id, body))
-    reference = results.insert(new)
+        return reference
     namespace = backend.namespace(new.ids, inline=False)
     try:
         with _Renewal(backend, new, reference.number, len(body)):
             namespace.put(new.result_id, body)
         results.commit(new, reference.number)
-    except BaseException:
+    except BaseException as error:
         # What cannot be undone now is found by cleanup when the lease has run out.
         with contextlib.suppress(StoreError):
             if not results.abandon(new, reference.number):
-                # The commit went through and only its answer was lost: the result is stored.
-                return reference
+                if isinstance(error, StoreError):
+                    # The commit went through and only its answer was lost: the result is stored.
+                    return reference
+                # Somebody interrupts this process just after the commit; that must not be swallowed.
+                raise
             namespace.delete(new.result_id)
             results.forget(new, reference.number)
         raise

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from stores.sql import Database, Statement, Transaction
 from tenancy.catalogue.counters import effective_limits, read_counters, read_limits, usage, write_limits
-from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import Ids, end_session
 from tenancy.quotas import Limits, Usage
 from tenancy.schema import SESSIONS, TENANTS, USERS
@@ -21,14 +21,15 @@ _FIND_USER: Final = Statement(
         USERS.c.tenant_id == sa.bindparam("tenant_id"), USERS.c.name == sa.bindparam("user"), USERS.c.state == "live"
     )
 )
-_FIND_SESSION: Final = Statement(
-    sa.select(SESSIONS.c.session_id).where(
-        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
-        SESSIONS.c.user_id == sa.bindparam("user_id"),
-        SESSIONS.c.name == sa.bindparam("session"),
-        SESSIONS.c.state == "live",
-    )
+_of_name = (
+    SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
+    SESSIONS.c.user_id == sa.bindparam("user_id"),
+    SESSIONS.c.name == sa.bindparam("session"),
+    SESSIONS.c.state == "live",
 )
+_FIND_SESSION: Final = Statement(sa.select(SESSIONS.c.session_id).where(*_of_name, SESSIONS.c.expires_at_us > now_us()))
+#: Also one that has expired and was not reclaimed yet.
+_FIND_REMAINS: Final = Statement(sa.select(SESSIONS.c.session_id).where(*_of_name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class AdministrationTable:
         """Return what is in use and what is allowed. Nothing is in use by what does not exist."""
         level = "tenant" if user is None else "user" if session is None else "session"
         with self._database.reading(snapshot=True) as transaction:
-            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            owner = self._find(transaction, tenant=tenant, user=user, session=session)
             if owner is None:
                 return usage((0, 0, 0), self._defaults, level)
             return self._usage(transaction, owner)
@@ -77,13 +78,13 @@ class AdministrationTable:
     def limits(self, *, tenant: str, user: str | None, session: str | None) -> Limits | None:
         """Return what is set exactly there, or `None` if there is no such tenant, user or session."""
         with self._database.reading(snapshot=True) as transaction:
-            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            owner = self._find(transaction, tenant=tenant, user=user, session=session)
             return None if owner is None else read_limits(transaction, owner.tenant_id, owner.owner_id)
 
     def set_limits(self, limits: Limits, *, tenant: str, user: str | None, session: str | None) -> bool:
         """Replace what is set exactly there. Returns whether there is such a tenant, user or session."""
         with self._database.writing() as transaction:
-            owner = _find(transaction, tenant=tenant, user=user, session=session)
+            owner = self._find(transaction, tenant=tenant, user=user, session=session)
             if owner is None:
                 return False
             write_limits(transaction, owner.tenant_id, owner.owner_id, limits)
@@ -91,16 +92,20 @@ class AdministrationTable:
 
     def end(self, scope: Scope) -> tuple[Ids, int] | None:
         """
-        End the session of this scope, if there is one, and destroy its keys.
+        End the session of this scope, if there is one, and destroy its keys. One that has expired counts.
 
         :returns: Its ids and how many keys were destroyed.
         """
         with self._database.writing(shred=True) as transaction:
-            owner = _find(transaction, tenant=scope.tenant, user=scope.user, session=scope.session)
+            owner = self._find(transaction, tenant=scope.tenant, user=scope.user, session=None)
             if owner is None:
                 return None
-            session_id, user_id, tenant_id = owner.chain
-            return Ids(tenant_id, user_id, session_id), end_session(transaction, tenant_id, session_id)
+            user_id, tenant_id = owner.chain
+            # Whoever wants a session gone wants its bytes gone, also if it has just expired.
+            row = transaction.one(_FIND_REMAINS, tenant_id=tenant_id, user_id=user_id, session=scope.session)
+            if row is None:
+                return None
+            return Ids(tenant_id, user_id, row[0]), end_session(transaction, tenant_id, row[0])
 
     def _usage(self, transaction: Transaction, owner: Owner) -> Usage:
         counters = read_counters(transaction, owner.tenant_id, owner.owner_id)
@@ -109,19 +114,19 @@ class AdministrationTable:
         limits = effective_limits(transaction, owner.tenant_id, *owner.chain, defaults=self._defaults)
         return usage(counters, limits, owner.level)
 
-
-def _find(transaction: Transaction, *, tenant: str, user: str | None, session: str | None) -> Owner | None:
-    row = transaction.one(_FIND_TENANT, tenant=tenant)
-    if row is None:
-        return None
-    tenant_id: str = row[0]
-    if user is None:
-        return Owner("tenant", tenant_id, (tenant_id,))
-    row = transaction.one(_FIND_USER, tenant_id=tenant_id, user=user)
-    if row is None:
-        return None
-    user_id: str = row[0]
-    if session is None:
-        return Owner("user", tenant_id, (user_id, tenant_id))
-    row = transaction.one(_FIND_SESSION, tenant_id=tenant_id, user_id=user_id, session=session)
-    return None if row is None else Owner("session", tenant_id, (row[0], user_id, tenant_id))
+    def _find(self, transaction: Transaction, *, tenant: str, user: str | None, session: str | None) -> Owner | None:
+        row = transaction.one(_FIND_TENANT, tenant=tenant)
+        if row is None:
+            return None
+        tenant_id: str = row[0]
+        if user is None:
+            return Owner("tenant", tenant_id, (tenant_id,))
+        row = transaction.one(_FIND_USER, tenant_id=tenant_id, user=user)
+        if row is None:
+            return None
+        user_id: str = row[0]
+        if session is None:
+            return Owner("user", tenant_id, (user_id, tenant_id))
+        named = {"tenant_id": tenant_id, "user_id": user_id, "session": session}
+        row = transaction.one(_FIND_SESSION, now_us=self._moments.parameter(), **named)
+        return None if row is None else Owner("session", tenant_id, (row[0], user_id, tenant_id))

@@ -40,7 +40,7 @@ _live_session = (
     SESSIONS.c.expires_at_us > now_us(),
 )
 ADMIT: Final = Statement(
-    sa.select(*(_effective(field) for field in WRITE_LIMITS))
+    sa.select(touch_due, *(_effective(field) for field in WRITE_LIMITS))
     .select_from(
         SESSIONS.join(
             SESSION_KEYS,
@@ -126,7 +126,10 @@ stored_columns = (
     RESULTS.c.result_id,
     RESULTS.c.inline,
     RESULTS.c.created_at_us,
-    sa.func.coalesce(RESULTS.c.expires_at_us, SESSIONS.c.expires_at_us),
+    # Whichever comes first; a comparison with NULL is not true.
+    sa.case(
+        (RESULTS.c.expires_at_us < SESSIONS.c.expires_at_us, RESULTS.c.expires_at_us), else_=SESSIONS.c.expires_at_us
+    ),
     *(RESULTS.c[column] for column in ENVELOPE_COLUMNS),
     SESSION_KEYS.c.version,
     SESSION_KEYS.c.tenant_key_version,

@@ -4,10 +4,12 @@ Results in SQL: the state machine `pending -> committed -> deleting -> gone`.
 Locks are taken in one order everywhere: the session's counters, the user's, the tenant's last and just before commit.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stores.errors import StoreError, StoreUnavailable
 from stores.sql import Database, Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.counters import Charge, charge, from_column, refund, to_column
@@ -46,6 +48,22 @@ class StoredResult:
     envelope: Envelope
     session_key: SessionKey
     tenant_key: TenantKey
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """What a result was called when it got its row."""
+
+    reference: Reference
+    touch_due: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A page of a session's readable results."""
+
+    results: list[StoredResult]
+    touch_due: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,41 +111,57 @@ class ResultTable:
         with self._database.reading() as transaction:
             self._admitted(transaction, ids, key_version=key_version, size_bytes=size_bytes)
 
-    def insert(self, new: NewResult, *, put: Callable[[Transaction], None] | None = None) -> Reference:
+    def insert(self, new: NewResult, *, put: Callable[[Transaction], None] | None = None) -> Inserted:
         """
         Give a result its row, its number and its charge in one transaction.
 
         :param put: Writes the bytes inside the same transaction; the row then is committed at once. Without it the
             row is pending, under a lease, until `commit`.
-        :returns: The reference.
+        :returns: The reference, and whether the idle expiry should be moved.
         :raises SessionNotFound: If the session has ended. As with every error, nothing was written or charged.
         :raises ResultTooLarge: If one result may not be that large.
         :raises QuotaExceeded: If the session, the user or the tenant may not have that much.
         """
+        inserted: Inserted | None = None
+        try:
+            with self._database.writing() as transaction:
+                inserted = self._insert(transaction, new, put)
+        except StoreUnavailable:
+            # The commit may have gone through and only its answer been lost. An error would then be a lie: the result
+            # stands there, is charged, and nobody knows its reference.
+            if inserted is None or not self._is_there(new, inserted.reference.number):
+                raise
+        return inserted
+
+    def _insert(self, transaction: Transaction, new: NewResult, put: Callable[[Transaction], None] | None) -> Inserted:
         ids, size = new.ids, new.envelope.size_bytes
-        now = self._moments.parameter()
-        with self._database.writing() as transaction:
-            limits = self._admitted(transaction, ids, key_version=new.envelope.key_version, size_bytes=size)
-            number = charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
-            reference = new.reference(number)
-            transaction.execute(
-                sql.INSERT,
-                tenant_id=ids.tenant_id,
-                session_id=ids.session_id,
-                number=number,
-                result_id=new.result_id,
-                reference_hash=reference_hash(reference, session_id=ids.session_id),
-                state="committed" if put else "pending",
-                inline=int(new.inline),
-                lease_us=None if put else LEASE_US,
-                now_us=now,
-                **{column: getattr(new.envelope, column) for column in sql.ENVELOPE_COLUMNS},
-            )
-            if put:
-                put(transaction)
-            charge(transaction, ids.tenant_id, _one(limits, "user", ids.user_id, size))
-            charge(transaction, ids.tenant_id, _one(limits, "tenant", ids.tenant_id, size))
-        return reference
+        limits, touch_due = self._admitted(transaction, ids, key_version=new.envelope.key_version, size_bytes=size)
+        number = charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+        reference = new.reference(number)
+        transaction.execute(
+            sql.INSERT,
+            tenant_id=ids.tenant_id,
+            session_id=ids.session_id,
+            number=number,
+            result_id=new.result_id,
+            reference_hash=reference_hash(reference, session_id=ids.session_id),
+            state="committed" if put else "pending",
+            inline=int(new.inline),
+            lease_us=None if put else LEASE_US,
+            now_us=self._moments.parameter(),
+            **{column: getattr(new.envelope, column) for column in sql.ENVELOPE_COLUMNS},
+        )
+        if put:
+            put(transaction)
+        charge(transaction, ids.tenant_id, _one(limits, "user", ids.user_id, size))
+        charge(transaction, ids.tenant_id, _one(limits, "tenant", ids.tenant_id, size))
+        return Inserted(reference, touch_due)
+
+    def _is_there(self, new: NewResult, number: int) -> bool:
+        row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
+        with contextlib.suppress(StoreError), self._database.reading() as transaction:
+            return transaction.one(sql.STATE, result_id=new.result_id, **row) is not None
+        return False
 
     def commit(self, new: NewResult, number: int) -> None:
         """
@@ -189,7 +223,7 @@ class ResultTable:
             raise SessionNotFound
         return Found(result=stored_result(row[1:]), touch_due=bool(row[0]))
 
-    def list(self, ids: Ids, *, before: int | None, page: int) -> list[StoredResult]:
+    def list(self, ids: Ids, *, before: int | None, page: int) -> Listed:
         """
         Return up to `page` readable results, newest first.
 
@@ -206,7 +240,8 @@ class ResultTable:
             )
         if not rows:
             raise SessionNotFound
-        return [stored for row in rows if (stored := stored_result(row[1:])) is not None]
+        results = [stored for row in rows if (stored := stored_result(row[1:])) is not None]
+        return Listed(results, touch_due=bool(rows[0][0]))
 
     def doom(self, ids: Ids, reference: Reference, *, drop: Callable[[Transaction, str], None]) -> Doomed | None:
         """
@@ -241,17 +276,19 @@ class ResultTable:
         with self._database.writing() as transaction:
             return remove_row(transaction, doomed)
 
-    def _admitted(self, transaction: Transaction, ids: Ids, *, key_version: int, size_bytes: int) -> dict[str, Any]:
+    def _admitted(
+        self, transaction: Transaction, ids: Ids, *, key_version: int, size_bytes: int
+    ) -> tuple[dict[str, Any], bool]:
         row = transaction.one(
             sql.ADMIT, key_version=key_version, now_us=self._moments.parameter(), **_scope(ids), **self._defaults
         )
         if row is None:
             raise SessionNotFound
-        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row, strict=True)}
+        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row[1:], strict=True)}
         largest = limits["max_result_bytes"]
         if largest is not None and size_bytes > largest:
             raise ResultTooLarge(limit_bytes=largest, requested_bytes=size_bytes)
-        return limits
+        return limits, bool(row[0])
 
 
 def remove_row(transaction: Transaction, doomed: Doomed) -> bool:
