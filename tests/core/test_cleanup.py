@@ -1,0 +1,347 @@
+"""Cleanup: reclaims what has ended, in bounded steps, by anybody, exactly once."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from stores.errors import StoreUnavailable
+from tenancy import ConfigurationError, Lifetime, Session, SessionManager
+from tenancy.catalogue import reclaim
+from tenancy.cleanup import Cleaner, CleanupReport
+from tests.conftest import ManagerFactory
+from tests.core.interposed import Killed, Store, interpose
+from tests.core.ledger import Ledger
+
+Open = Callable[..., Session]
+HOUR = timedelta(hours=1)
+SHORT = Lifetime(idle=HOUR)
+
+
+def summed(*reports: CleanupReport) -> tuple[int, int, int]:
+    return (
+        sum(report.sessions for report in reports),
+        sum(report.results for report in reports),
+        sum(report.reclaimed_bytes for report in reports),
+    )
+
+
+def fill(open_session: Open, *, sessions: int, lifetime: Lifetime = SHORT) -> None:
+    """Sessions with a small and a large result each."""
+    for number in range(sessions):
+        session = open_session(f"s{number}", user=f"u{number % 2}", lifetime=lifetime)
+        session.write("small")
+        session.write(b"x" * 50_000)
+
+
+def test_cleanup_removes_expired_sessions_with_all_they_had_and_nothing_else(
+    manager: SessionManager, open_session: Open, ledger: Ledger
+) -> None:
+    fill(open_session, sessions=3)
+    live = open_session("live", lifetime=Lifetime(idle=10 * HOUR))
+    small, large = live.write("small"), live.write(b"y" * 50_000)
+    assert manager.cleanup() == CleanupReport(sessions=0, results=0, reclaimed_bytes=0, dry_run=False, complete=True)
+    manager.clock.advance(HOUR)
+    report = manager.cleanup()
+    assert report == CleanupReport(sessions=3, results=6, reclaimed_bytes=150_015, dry_run=False, complete=True)
+    assert (live.read(small), live.read(large)) == ("small", b"y" * 50_000)
+    assert ledger.where() == ledger.ways(small=1, large=1)
+    assert len(ledger.directories) == 2
+    ledger.require_balanced()
+    manager.delete_session(tenant="acme", user="ann", session="live")
+    ledger.require_empty()
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 500])
+def test_cleanup_works_in_batches_of_any_size(
+    manager: SessionManager, open_session: Open, ledger: Ledger, batch_size: int
+) -> None:
+    fill(open_session, sessions=5)
+    kept = open_session("kept", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
+    for number in range(3):
+        kept.write(f"{number}")
+    manager.clock.advance(HOUR)
+    expected = (5, 13, 250_028)
+    assert summed(manager.cleanup(dry_run=True, batch_size=batch_size)) == expected
+    assert summed(manager.cleanup(batch_size=batch_size)) == expected
+    assert list(kept.results()) == []
+    assert kept.usage().results == 0
+    assert ledger.where() == (0, 0)
+    ledger.require_balanced()
+
+
+def test_a_dry_run_says_what_the_real_run_does_and_changes_nothing(
+    manager: SessionManager, open_session: Open, store: Store, ledger: Ledger
+) -> None:
+    fill(open_session, sessions=2)
+    live = open_session("live", lifetime=Lifetime(idle=10 * HOUR))
+    live.write("kept")
+    leave_pending(live, store)
+    leave_deleting(live, store)
+    results = open_session("results", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
+    results.write("expires on its own")
+    manager.clock.advance(HOUR)
+    before = ledger.snapshot()
+    forecast = manager.cleanup(dry_run=True)
+    assert ledger.snapshot() == before
+    assert manager.cleaned_at() is None
+    assert (forecast.dry_run, forecast.complete) == (True, True)
+    report = manager.cleanup()
+    assert summed(report) == summed(forecast)
+    assert summed(report) == (2, 4 + 2 + 1, 100_010 + 80_000 + 18)
+    assert manager.cleaned_at() is not None
+    assert summed(manager.cleanup(dry_run=True)) == (0, 0, 0)
+    assert ledger.where() == ledger.ways(small=1)
+    ledger.require_balanced()
+
+
+def leave_pending(session: Session, store: Store) -> None:
+    """A writer dies after its bytes are in the store."""
+
+    def die(operation: str, name: str) -> None:
+        raise Killed
+
+    store.after = lambda operation, name: die(operation, name) if operation == "put" else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tenancy.catalogue.results.ResultTable.abandon", lambda *_: die("", ""))
+        with pytest.raises(Killed):
+            session.write(b"p" * 40_000)
+    store.after = lambda operation, name: None
+
+
+def leave_deleting(session: Session, store: Store) -> None:
+    """A deleter dies before the bytes are gone."""
+    reference = session.write(b"d" * 40_000)
+
+    def die(operation: str, name: str) -> None:
+        if operation == "delete":
+            raise Killed
+
+    store.before = die
+    with pytest.raises(Killed):
+        session.delete(reference)
+    store.before = lambda operation, name: None
+
+
+def test_what_a_dead_writer_or_deleter_left_is_reclaimed_when_its_lease_has_run_out(
+    manager: SessionManager, session: Session, store: Store, ledger: Ledger
+) -> None:
+    leave_pending(session, store)
+    leave_deleting(session, store)
+    assert ledger.states() == {"pending": 1, "deleting": 1}
+    assert ledger.where() == (0, 2)
+    assert list(session.results()) == []
+    # Somebody may still be at it.
+    assert summed(manager.cleanup()) == (0, 0, 0)
+    manager.clock.advance(timedelta(seconds=115))
+    assert summed(manager.cleanup()) == (0, 0, 0)
+    assert session.usage().used_bytes == 80_000
+    manager.clock.advance(timedelta(seconds=10))
+    assert summed(manager.cleanup()) == (0, 2, 80_000)
+    assert session.usage().used_bytes == 0
+    assert ledger.where() == (0, 0)
+    ledger.require_balanced()
+
+
+def counting(steps: int) -> Callable[[], float]:
+    """A clock that stands still so many times and then jumps."""
+    ticks = iter([0.0] * steps)
+    return lambda: next(ticks, 1000.0)
+
+
+def test_a_bounded_cleanup_says_so_and_the_next_one_carries_on_at_once(
+    manager: SessionManager, open_session: Open, ledger: Ledger
+) -> None:
+    fill(open_session, sessions=6)
+    kept = open_session("kept", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
+    for _ in range(6):
+        kept.write(b"z" * 50_000)
+    manager.clock.advance(HOUR)
+    forecast = manager.cleanup(dry_run=True)
+    reports = []
+    for _ in range(40):
+        cleaner = Cleaner(manager._backend, monotonic=counting(4))
+        reports.append(cleaner.run(dry_run=False, batch_size=500, max_seconds=10))
+        if reports[-1].complete:
+            break
+        assert manager.cleaned_at() is None
+    assert 3 < len(reports) < 20
+    assert [report.complete for report in reports] == [False] * (len(reports) - 1) + [True]
+    assert summed(*reports) == summed(forecast) == (6, 18, 6 * 50_005 + 6 * 50_000)
+    assert ledger.where() == (0, 0)
+    ledger.require_balanced()
+
+
+def test_cleanup_with_a_real_bound_ends(manager: SessionManager, open_session: Open, ledger: Ledger) -> None:
+    fill(open_session, sessions=3)
+    manager.clock.advance(HOUR)
+    reports = [manager.cleanup(max_seconds=1e-9)]
+    while not reports[-1].complete:
+        reports.append(manager.cleanup(max_seconds=1e-9))
+        assert len(reports) < 50
+    assert summed(*reports) == (3, 6, 150_015)
+    ledger.require_empty()
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"batch_size": -1}, {"max_seconds": 0}, {"max_seconds": -1.0}])
+def test_bounds_that_are_none_are_refused(manager: SessionManager, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        manager.cleanup(**wrong)
+
+
+def test_a_bound_that_is_not_a_number_is_refused(manager: SessionManager) -> None:
+    with pytest.raises(ConfigurationError):
+        manager.cleanup(max_seconds=float("nan"))
+
+
+def test_several_workers_at_once_reclaim_each_session_exactly_once(
+    make_manager: ManagerFactory, ledger: Ledger
+) -> None:
+    managers = [make_manager(durability="process") for _ in range(3)]
+    first = managers[0]
+
+    def opened(name: str, *, user: str, lifetime: Lifetime) -> Session:
+        return first.session(tenant=f"t-{user}", user=user, session=name, lifetime=lifetime)
+
+    fill(opened, sessions=12)
+    kept = opened("kept", user="u0", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
+    for _ in range(6):
+        kept.write(b"z" * 50_000)
+    survivor = opened("survivor", user="u1", lifetime=Lifetime(idle=10 * HOUR))
+    reference = survivor.write("here")
+    for manager in managers:
+        manager.clock.advance(HOUR)
+    forecast = first.cleanup(dry_run=True)
+    ready = threading.Barrier(3)
+
+    def work(manager: SessionManager) -> CleanupReport:
+        ready.wait()
+        return manager.cleanup(batch_size=2)
+
+    with ThreadPoolExecutor(3) as pool:
+        reports = list(pool.map(work, managers))
+    assert summed(*reports) == summed(forecast) == (12, 30, 12 * 50_005 + 300_000)
+    assert survivor.read(reference) == "here"
+    assert ledger.where() == ledger.ways(small=1)
+    ledger.require_balanced()
+
+
+def test_one_session_that_cannot_be_removed_keeps_no_other_from_being_reclaimed(
+    manager: SessionManager, open_session: Open, store: Store, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(open_session, sessions=3)
+    manager.clock.advance(HOUR)
+    stuck: list[int] = []
+
+    def refuse(operation: str, name: str) -> None:
+        if operation == "destroy" and len(stuck) < 1:
+            stuck.append(1)
+            raise StoreUnavailable("Cannot be removed.")
+
+    store.before = refuse
+    report = manager.cleanup()
+    assert (summed(report), report.complete) == ((2, 4, 100_010), False)
+    assert manager.cleaned_at() is None
+    events = [record for record in caplog.records if getattr(record, "event", "") == "not_reclaimed"]
+    assert len(events) == 1
+    ledger.require_balanced()
+    # Without waiting for anything.
+    report = manager.cleanup()
+    assert (summed(report), report.complete) == ((1, 2, 50_005), True)
+    ledger.require_empty()
+
+
+def test_a_worker_killed_in_the_middle_leaves_what_the_next_one_finishes(
+    make_manager: ManagerFactory, ledger: Ledger
+) -> None:
+    dying, next_one = make_manager(durability="process"), make_manager(durability="process")
+    store = interpose(dying)
+
+    def opened(name: str, *, user: str, lifetime: Lifetime) -> Session:
+        return dying.session(tenant="acme", user=user, session=name, lifetime=lifetime)
+
+    fill(opened, sessions=4)
+    dying.clock.advance(HOUR)
+    next_one.clock.advance(HOUR)
+    calls: list[str] = []
+
+    def die(operation: str, name: str) -> None:
+        calls.append(operation)
+        if calls.count("destroy") == 3:
+            raise Killed
+
+    store.after = die
+    with pytest.MonkeyPatch.context() as patch:
+        # A process that is gone gives nothing back.
+        patch.setattr("tenancy.catalogue.reclaim.ReclaimTable.release", lambda *_, **__: None)
+        with pytest.raises(Killed):
+            dying.cleanup()
+    left = ledger.count("tenancy_sessions")
+    assert 0 < left < 4
+    # Its claims keep others away for a minute and no longer.
+    next_one.cleanup()
+    next_one.clock.advance(timedelta(seconds=61))
+    report = next_one.cleanup()
+    assert (report.sessions, report.complete) == (left, True)
+    ledger.require_empty()
+
+
+def test_cleanup_reports_how_far_it_is(manager: SessionManager, open_session: Open) -> None:
+    fill(open_session, sessions=3)
+    manager.clock.advance(HOUR)
+    seen: list[tuple[int, int]] = []
+    manager.cleanup(on_progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (9, 9)
+    assert seen == sorted(seen)
+
+
+def test_an_expired_session_is_unreadable_before_any_of_its_bytes_are_removed(
+    manager: SessionManager, open_session: Open, store: Store, ledger: Ledger
+) -> None:
+    fill(open_session, sessions=3)
+    manager.clock.advance(HOUR)
+    keys: list[int] = []
+
+    def look(operation: str, name: str) -> None:
+        keys.append(ledger.count("tenancy_session_keys"))
+        # One look is enough, and on SQLite the second would wait for the transaction around it.
+        store.before = lambda operation, name: None
+
+    store.before = look
+    manager.cleanup()
+    assert keys == [0]
+
+
+MANY = """
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
+INSERT INTO tenancy_results SELECT tenant_id, session_id, n + 10, CAST(n AS VARCHAR), header, 'committed', 1,
+  created_at_us, created_at_us + 1000000000000, NULL, 0, 0, 1, 1, 0, 0, 1, header, card FROM tenancy_results, numbers
+"""
+MANY_SESSIONS = """
+WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
+INSERT INTO tenancy_sessions (tenant_id, session_id, user_id, name, state, created_at_us, used_at_us, expires_at_us,
+  maximum_at_us, idle_us) SELECT tenant_id, CAST(n AS VARCHAR), user_id, CAST(n AS VARCHAR), 'live', created_at_us,
+  used_at_us, expires_at_us, maximum_at_us, idle_us FROM tenancy_sessions, numbers
+"""
+
+
+def test_cleanup_finds_what_has_ended_among_many_by_an_index(session: Session, ledger: Ledger) -> None:
+    session.write("x")
+    ledger.run("UPDATE tenancy_results SET header = substr(header, 1, 16)")
+    ledger.run(MANY)
+    ledger.run(MANY_SESSIONS)
+    ledger.run("ANALYZE")
+    dialect = ledger._database.dialect
+    explain = "EXPLAIN" if dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
+    for statement in (reclaim._EXPIRED, reclaim._EXPIRED_RESULTS, reclaim._STALE_RESULTS):
+        text, constants = statement.compiled(dialect)
+        values = {**constants, "now_us": 0 if dialect.name == "postgresql" else 1_000_000, "page": 10}
+        with ledger._database.reading() as transaction:
+            plan = str(transaction.connection.execute(f"{explain} {text}", values).fetchall())
+        assert "ix_tenancy_" in plan
+        for table in ("results", "sessions"):
+            assert f"Seq Scan on tenancy_{table}" not in plan
+            assert f"SCAN tenancy_{table}" not in plan
