@@ -12,7 +12,7 @@ from tenancy.demo.script import MAX_PAGES, SeenPage, page_in
 from tenancy.session import Session
 
 #: Characters a page when the application reads, not the model. No divisor of anything.
-_PAGE_CHARS = 10_007
+APPLICATION_PAGE_CHARS = 10_007
 #: How far from the offset it names a match may begin: the search shows a little of what stands before.
 _CONTEXT_CHARS = 200
 _MATCH = re.compile(r"^(\S+) line \d+, offset (\d+): ", re.MULTILINE)
@@ -62,7 +62,7 @@ def read_in_pages(session: Session, reference: str) -> str:
     """Read a text page by page as an application does, and put it together."""
     text, offset = [], 0
     while True:
-        page = session.read_page(reference, offset=offset, max_chars=_PAGE_CHARS)
+        page = session.read_page(reference, offset=offset, max_chars=APPLICATION_PAGE_CHARS)
         text.append(page.text)
         if page.next_offset is None:
             return "".join(text)

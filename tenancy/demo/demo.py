@@ -89,7 +89,7 @@ class Demo:
             try:
                 self._attempt("the demo", lambda: self._go(house, log))
             finally:
-                house.manager.close()
+                self._attempt("closing", house.manager.close)
                 self._keep_copy()
         self._figures |= {
             "log_records": log.records,

@@ -1,7 +1,7 @@
 """What the demo works on: one installation, one agent, six people."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ class Parts:
     :param toolset: Makes its tools for reading back.
     """
 
-    open_manager: Callable[[Path], SessionManager] = SessionManager.local
+    # Looked up when a demo begins, so that it is put to the test what is there then.
+    open_manager: Callable[[Path], SessionManager] = field(default_factory=lambda: SessionManager.local)
     hooks: Callable[..., dict[HookPoint, list[Hook]]] = session_hooks
     toolset: Callable[..., Toolset] = SessionToolset
 

@@ -27,6 +27,8 @@ def are_kept_out(house: House, conversations: Sequence[Conversation]) -> bool:
 
     What a model is told must not differ from what it is told about a reference that never was.
     """
+    if not all(each.stored for each in conversations):
+        return False
     for each in conversations:
         others = [other for other in conversations if other is not each]
         if not all(_refuses(each.session, reference) for other in others for reference in other.stored):
@@ -34,7 +36,7 @@ def are_kept_out(house: House, conversations: Sequence[Conversation]) -> bool:
         if not all(_learns_nothing(house, each, other) for other in others):
             return False
     # The owners still have what others tried to delete.
-    return all(each.stored and each.session.read(reference) for each in conversations for reference in each.stored)
+    return all(each.session.read(reference) for each in conversations for reference in each.stored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every check held."""
-        return all(self.checks.values())
+        """Whether every check held, and nothing stood in the way of anything else either."""
+        return all(self.checks.values()) and not self.problems
 
     @property
     def document(self) -> dict[str, Any]:

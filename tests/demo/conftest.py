@@ -44,12 +44,12 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "input"
     folder.mkdir()
     for number in range(6):
-        (folder / f"text-{number}.txt").write_text(prose(number, chars=30_000 if number == 0 else 2_500))
+        (folder / f"text-{number}.txt").write_text(prose(number, chars=80_000 if number == 0 else 2_500))
     rows = "\r\n".join(f"{number},{prose(number, chars=20)},{number**3}" for number in range(100))
     (folder / "table.csv").write_bytes(rows.encode())
     (folder / "data.json").write_text(json.dumps({prose(number, chars=12): number for number in range(900, 1000)}))
     # The first is too large for the catalogue, so it becomes a file.
-    (folder / "a.png").write_bytes(image(1, size_bytes=50_000))
+    (folder / "a.png").write_bytes(image(1, size_bytes=100_000))
     (folder / "b.png").write_bytes(image(2, size_bytes=2_000))
     return folder
 
@@ -73,6 +73,6 @@ def judged(run: Run, folder: Path) -> Callable[[], dict[str, Any]]:
 
     def invoke() -> dict[str, Any]:
         ran = run("--input", folder, "--output", "json")
-        return {**ran.json, "code": ran.code, "err": ran.err}
+        return {**ran.json, "code": ran.code, "notes": ran.err.splitlines()}
 
     return invoke
