@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from tenancy.cipher import HEADER_BYTES
 from tenancy.context import bound_context
 from tenancy.errors import ResultCorrupt
 
@@ -88,7 +87,6 @@ def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
         or envelope.codec not in (Codec.IDENTITY, Codec.ZSTD)
         or not 0 <= envelope.size_bytes < 1 << 63
         or not 0 <= envelope.key_version < 1 << 63
-        or len(envelope.header) != HEADER_BYTES
     ):
         raise ResultCorrupt
     return bound_columns(

@@ -6,7 +6,6 @@ which is sealed into the row and says what the result is called and how it is cu
 store. Each is bound to all the others and to whom the result belongs, so that nothing can be swapped or edited.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tenancy.card import MAX_NAME_CHARS, Card, pack_card, unpack_card
@@ -45,9 +44,6 @@ __all__ = [
     "seal",
     "size_of_text",
 ]
-
-#: Stored bytes of neighbouring segments that are opened in one go when a range of many is read.
-_GROUP_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +134,6 @@ def open_whole(envelope: Envelope, body: bytes, *, key: SecretKey, binding: Bind
     :raises ResultCorrupt: If anything of row or body is not what was sealed, or format or suite are unknown.
     :raises KeyUnavailable: If the key is closed.
     """
-    if len(body) != envelope.stored_bytes:
-        raise ResultCorrupt
     bound = require_bound_columns(envelope, binding)
     with key.exposed() as view:
         table = _open_card(envelope, bound, view).segments
@@ -179,15 +173,16 @@ def read_chars(
     reader.verify_length()
     if sum(table.stored_bytes) != reader.size_bytes:
         raise ResultCorrupt
-    pieces = []
-    for group in _grouped(table, offset, max_chars):
-        start = group[0][1]
-        length = sum(table.stored_bytes[index] for index, _, _ in group)
-        stored = memoryview(reader.read(start, length))
-        for index, at, chars_before in group:
-            text = open_segment(stored[at - start :], table, index)
-            pieces.append(text[max(0, offset - chars_before) : max(0, offset + max_chars - chars_before)])
-    return "".join(pieces)
+    spans = list(table.spans(offset, max_chars))
+    if not spans:
+        return ""
+    start = spans[0][1]
+    stored = memoryview(reader.read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
+    pages = []
+    for index, at, chars_before in spans:
+        text = open_segment(stored[at - start :], table, index)
+        pages.append(text[max(0, offset - chars_before) : max(0, offset + max_chars - chars_before)])
+    return "".join(pages)
 
 
 def size_of_text(text: str) -> int:
@@ -212,15 +207,3 @@ def _open_card(envelope: Envelope, bound: bytes, key: memoryview) -> Contents:
     if table.is_compressed != (envelope.codec == Codec.ZSTD):
         raise ResultCorrupt
     return Contents(card, table)
-
-
-def _grouped(table: SegmentTable, offset: int, max_chars: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Put neighbouring segments together, so that a long range takes few reads and bounded memory."""
-    group: list[tuple[int, int, int]] = []
-    for span in table.spans(offset, max_chars):
-        if group and span[1] + table.stored_bytes[span[0]] - group[0][1] > _GROUP_BYTES:
-            yield group
-            group = []
-        group.append(span)
-    if group:
-        yield group

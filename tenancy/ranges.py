@@ -48,23 +48,20 @@ class RangedReader:
     :raises ResultCorrupt: If key or context is another one, or no message has this header and length.
     """
 
-    __slots__ = ("_aead", "_body_bytes", "_failed", "_fetch", "_kept", "_kept_index", "_last", "_nonce", "size_bytes")
+    __slots__ = ("_aead", "_body_bytes", "_end", "_failed", "_fetch", "_last", "_nonce", "size_bytes")
 
     def __init__(self, header: bytes, *, body_bytes: int, fetch: Fetch, key: memoryview, context: bytes) -> None:
         #: The length of the message. Authentic once `read` or `verify_length` has returned.
         self.size_bytes = message_bytes(body_bytes)
-        if len(header) != HEADER_BYTES:
-            raise ResultCorrupt
         self._aead, self._nonce, commitment = derive_message_key(key, salt=header[:_SALT_BYTES], context=context)
         if not hmac.compare_digest(commitment, header[_SALT_BYTES:]):
             raise ResultCorrupt
         self._body_bytes = body_bytes
         self._fetch: Callable[[int, int], bytes | memoryview] = fetch
         self._last = body_bytes // SEALED_CHUNK_BYTES
+        # The last chunk, opened.
+        self._end: bytes | None = None
         self._failed = False
-        # The chunk opened most recently: neighbouring reads meet in the middle of one.
-        self._kept_index = -1
-        self._kept = b""
 
     def verify_length(self) -> None:
         """
@@ -72,16 +69,7 @@ class RangedReader:
 
         :raises ResultCorrupt: If the last chunk is not the one that was sealed last.
         """
-        if self._failed:
-            raise ResultCorrupt
-        if self._kept_index >= 0:
-            return
-        self._failed = True
-        if self._last < _SMALL_CHUNKS:
-            whole = memoryview(self._fetched(0, self._body_bytes))
-            self._fetch = lambda start, length: whole[start : start + length]
-        self._keep(self._last, self._open_chunks(self._last, self._last + 1))
-        self._failed = False
+        self._opened_end()
 
     def read(self, start: int, length: int) -> bytes:
         """
@@ -92,27 +80,30 @@ class RangedReader:
         """
         if not 0 <= start <= start + length <= self.size_bytes:
             raise ValueError("The range is not one of this message.")
-        self.verify_length()
-        if not length:
-            return b""
+        last_opened = self._opened_end()
+        first, end = start // CHUNK_BYTES, -(-(start + length) // CHUNK_BYTES)
         self._failed = True
-        first, end = start // CHUNK_BYTES, (start + length - 1) // CHUNK_BYTES + 1
-        pieces = []
-        if first == self._kept_index:
-            pieces.append(self._kept)
-            first += 1
-        for at in range(first, end, _BATCH_CHUNKS):
-            pieces.append(self._open_chunks(at, min(at + _BATCH_CHUNKS, end)))
-        self._keep(end - 1, pieces[-1])
+        pieces = [
+            self._open_chunks(at, min(at + _BATCH_CHUNKS, end, self._last))
+            for at in range(first, min(end, self._last), _BATCH_CHUNKS)
+        ]
         self._failed = False
+        if end > self._last:
+            pieces.append(last_opened)
         skipped = start % CHUNK_BYTES
         return b"".join(pieces)[skipped : skipped + length]
 
-    def _keep(self, index: int, opened: bytes) -> None:
-        # `opened` ends with chunk `index`, and may hold chunks before it.
-        tail = len(opened) - (self.size_bytes - index * CHUNK_BYTES if index == self._last else CHUNK_BYTES)
-        self._kept_index = index
-        self._kept = opened[tail:]
+    def _opened_end(self) -> bytes:
+        if self._failed:
+            raise ResultCorrupt
+        if self._end is None:
+            self._failed = True
+            if self._last < _SMALL_CHUNKS:
+                whole = memoryview(self._fetched(0, self._body_bytes))
+                self._fetch = lambda start, length: whole[start : start + length]
+            self._end = self._open_chunks(self._last, self._last + 1)
+            self._failed = False
+        return self._end
 
     def _open_chunks(self, first: int, end: int) -> bytes:
         start = first * SEALED_CHUNK_BYTES

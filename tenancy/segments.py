@@ -184,7 +184,6 @@ def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> Segment
         and sum(chars) == total_chars
         and lines <= total_lines <= lines + (size_bytes > 0)
         and min(stored, default=1) > 0
-        and min(chars, default=1) > 0
         and max(plain, default=0) <= SEGMENT_BYTES
         and all(map(le, stored, plain))
         and all(map(le, chars, plain))

@@ -44,6 +44,12 @@ class Sealed:
             self.envelope, contents, fetch, key=key, binding=self.binding, offset=offset, max_chars=max_chars
         )
 
+    def require_card_corrupt(self) -> None:
+        """The card is refused, and so is everything that needs it."""
+        with pytest.raises(ResultCorrupt):
+            open_card(self.envelope, key=SecretKey(self.key_bytes), binding=self.binding)
+        self.require_corrupt()
+
     def require_corrupt(self) -> None:
         """Both readers refuse, and return nothing."""
         with pytest.raises(ResultCorrupt):
@@ -81,12 +87,14 @@ def sealed(key_bytes: bytes) -> Callable[..., Sealed]:
 def forged(key_bytes: bytes) -> Callable[..., Sealed]:
     """Seal by hand, as an attacker would who has the session's key and the page on the format."""
 
-    def forged(*, content: bytes, table: bytes, size_bytes: int, kind: int = 0, codec: int = 1) -> Sealed:
+    def forged(
+        *, content: bytes, table: bytes, size_bytes: int, kind: int = 0, codec: int = 1, names: bytes | None = None
+    ) -> Sealed:
         row = {"format": 1, "suite": 1, "kind": kind, "codec": codec, "size_bytes": size_bytes, "key_version": 1}
         ids = asdict(BINDING)
         message = second_reader.seal_message(key_bytes, second_reader.content_context(row, ids), content)
         row |= {"header": message[:56]}
-        inside = second_reader.give_texts(asdict(CARD)) + table
+        inside = (second_reader.give_texts(asdict(CARD)) if names is None else names) + table
         card = second_reader.seal_message(key_bytes, second_reader.card_context(row, ids), inside)
         return Sealed(Envelope(**row, card=card, stored_bytes=len(message) - 56), message[56:], key_bytes)
 

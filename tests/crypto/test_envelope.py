@@ -1,4 +1,5 @@
 import os
+import random
 from dataclasses import replace
 
 import pytest
@@ -157,12 +158,22 @@ def test_text_is_compressed_when_it_pays_and_only_then(sealed):
 
 
 def test_a_segment_that_does_not_get_shorter_is_stored_as_it_is(sealed):
-    mixed = words(32768) + "a short tail"
+    chance = random.Random(0)
+    # So many different bytes in so short a text that a frame of them is longer.
+    tail = "".join(chr(chance.randrange(*chance.choice([(128,)] * 3 + [(128, 2048)]))) for _ in range(440))
+    size = size_of_text(tail)
+    assert size > 512
+    mixed = words(32768) + tail
     result = sealed(mixed)
     table = open_card(result.envelope, key=SecretKey(result.key_bytes), binding=BINDING).segments
     assert table.stored_bytes[0] < table.plain_bytes[0] == 32768
-    assert table.stored_bytes[1] == table.plain_bytes[1] == 12
+    assert table.stored_bytes[1] == table.plain_bytes[1] == size
     assert result.open_whole() == mixed == result.read_chars()
+
+
+def test_the_card_of_a_long_text_is_short(sealed):
+    # 92 segments of four numbers of four bytes each.
+    assert len(sealed(words(3_000_000)).envelope.card) < 1000
 
 
 def test_the_size_that_is_charged_is_the_size_in_utf_8():

@@ -27,6 +27,19 @@ def table_of(content, *, plain=SIZE, chars=SIZE, newlines=2000, lines=2000):
     return give_table(chars, lines, [[len(content)], [plain], [chars], [newlines]])
 
 
+def checksummed(data):
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.checksum_flag: 1})
+    return compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+
+
+def lying_frame(claimed_bytes, *, real_blocks):
+    """A frame in one piece that claims `claimed_bytes` and holds as many in each of its blocks of one repeated byte."""
+    header = b"\x28\xb5\x2f\xfd" + b"\xa0" + struct.pack("<I", claimed_bytes)
+    block = claimed_bytes << 3 | 1 << 1
+    blocks = [struct.pack("<I", block | (number == real_blocks - 1))[:3] + b"a" for number in range(real_blocks)]
+    return header + b"".join(blocks)
+
+
 def unsized(data):
     """A frame that does not say how long its content is."""
     compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.content_size_flag: 0})
@@ -37,6 +50,10 @@ def test_what_is_sealed_by_hand_with_nothing_wrong_opens(forged):
     result = forged(content=FRAME, table=table_of(FRAME), size_bytes=SIZE)
     assert result.open_whole() == result.read_chars() == PLAIN.decode()
     assert forged(content=b"ab", table=b"", size_bytes=2, kind=1, codec=0).open_whole() == b"ab"
+    honest = lying_frame(SIZE, real_blocks=1)
+    table = table_of(honest, newlines=0, lines=1)
+    assert forged(content=honest, table=table, size_bytes=SIZE).open_whole() == "a" * SIZE
+    assert zstd.decompress(checksummed(PLAIN)) == PLAIN
 
 
 FRAMES = {
@@ -48,6 +65,8 @@ FRAMES = {
     "is followed by a second frame": zstd.compress(PLAIN[:100], 1) + zstd.compress(PLAIN[100:], 1),
     "is followed by an empty frame": FRAME + zstd.compress(b"", 1),
     "is cut": FRAME[:-1],
+    "is cut in its checksum": checksummed(PLAIN)[:-1],
+    "holds more than it claims": lying_frame(SIZE, real_blocks=2),
     "is none": b"no frame at all",
     "is skippable": bytes.fromhex("502a4d1804000000aaaaaaaa"),
     "is nearly empty": b"\x28\xb5\x2f\xfd",
@@ -59,7 +78,11 @@ def test_a_segment_that_is_not_one_frame_of_its_length_is_refused(forged, frame)
     forged(content=frame, table=table_of(frame), size_bytes=SIZE).require_corrupt()
 
 
-@pytest.mark.parametrize("frame", [BOMB, zstd.compress(bytes(50_000_000), 1)])
+@pytest.mark.parametrize(
+    "frame",
+    [BOMB, zstd.compress(bytes(50_000_000), 1), lying_frame(SIZE, real_blocks=5000)],
+    ids=["claims 1 TB", "holds 50 MB", "claims little and holds 150 MB"],
+)
 def test_a_bomb_gets_no_memory(forged, frame):
     result = forged(content=frame, table=table_of(frame), size_bytes=SIZE)
     result.require_corrupt()
@@ -91,6 +114,11 @@ def test_a_table_that_contradicts_the_content_is_refused(forged, change):
     forged(content=FRAME, table=table_of(FRAME, **change), size_bytes=SIZE).require_corrupt()
 
 
+def test_content_that_is_longer_than_its_table_says_is_refused(forged):
+    forged(content=FRAME + b"more", table=table_of(FRAME), size_bytes=SIZE).require_card_corrupt()
+    forged(content=FRAME, table=table_of(FRAME), size_bytes=SIZE + 1).require_card_corrupt()
+
+
 def columns(*segments):
     return [list(column) for column in zip(*segments, strict=True)]
 
@@ -104,11 +132,15 @@ TABLES = {
     "cut": GOOD[:-1],
     "followed by bytes": GOOD + b"\0",
     "of an unknown kind": HEAD.pack(40_000, 1, 2, 2) + GOOD[HEAD.size :],
+    "of an unknown kind, packed": HEAD.pack(40_000, 1, 2, 2) + zstd.compress(GOOD[HEAD.size :], 1),
     "said to be packed": HEAD.pack(40_000, 1, 2, 1) + GOOD[HEAD.size :],
     "of no segment": give_table(40_000, 1, [[], [], [], []]),
     "of one segment": give_table(40_000, 1, columns((40_000, 40_000, 40_000, 0))),
     "with an empty segment": give_table(
         40_000, 1, columns((32_768, 32_768, 32_768, 0), (7_232, 7_232, 7_232, 0), (0, 0, 0, 0))
+    ),
+    "that stores nothing of a segment": give_table(
+        40_000, 1, columns((32_768, 32_768, 32_768, 0), (7_232, 7_231, 7_231, 0), (0, 1, 1, 0))
     ),
     "that stores a segment in more bytes than it has": give_table(
         40_000, 1, columns((32_768, 32_767, 32_767, 0), (7_232, 7_233, 7_233, 0))
@@ -136,7 +168,33 @@ def test_a_table_that_is_none_is_refused(forged, table):
     assert forged(content=RAW, table=GOOD, size_bytes=40_000, codec=0).read_chars() == RAW.decode()
     packed = HEAD.pack(40_000, 1, 2, 1) + zstd.compress(GOOD[HEAD.size :], 1)
     assert forged(content=RAW, table=packed, size_bytes=40_000, codec=0).read_chars() == RAW.decode()
-    forged(content=RAW, table=table, size_bytes=40_000, codec=0).require_corrupt()
+    # Of whichever codec: it is the table that is refused.
+    forged(content=RAW, table=table, size_bytes=40_000, codec=0).require_card_corrupt()
+    forged(content=RAW, table=table, size_bytes=40_000, codec=1).require_card_corrupt()
+
+
+NAME = b"\x04\0\0\0name"
+ABSENT = b"\xff\xff\xff\xff"
+CARDS = {
+    "empty": b"",
+    "cut in a length": NAME * 5 + b"\x04\0\0",
+    "cut in a text": NAME * 5 + NAME[:-1],
+    "with a text too few": NAME * 5,
+    "with a text too many": NAME * 7,
+    "with a length beyond all": NAME * 5 + b"\xfe\xff\xff\xff",
+    "that is no text": NAME * 5 + b"\x01\0\0\0\xff",
+    "without a hint": ABSENT + NAME * 5,
+    "without a tag": NAME + ABSENT + NAME * 4,
+    "without a suffix": NAME * 2 + ABSENT + NAME * 3,
+    "without a name": NAME * 3 + ABSENT + NAME * 2,
+}
+
+
+@pytest.mark.parametrize("names", CARDS.values(), ids=CARDS)
+def test_a_card_that_is_none_is_refused(forged, names):
+    good = NAME * 4 + ABSENT * 2
+    assert forged(content=b"ab", table=b"", size_bytes=2, kind=1, codec=0, names=good).open_whole() == b"ab"
+    forged(content=b"ab", table=b"", size_bytes=2, kind=1, codec=0, names=names).require_card_corrupt()
 
 
 def test_a_segment_larger_than_a_segment_is_refused(forged):

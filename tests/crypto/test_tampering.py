@@ -105,6 +105,8 @@ def test_a_page_is_refused_when_the_end_is_damaged(sealed):
     result = sealed(NOISE, compress=False)
     damaged = replace(result, body=result.body[:-1] + bytes([result.body[-1] ^ 1]))
     damaged.require_content_corrupt_from(0)
+    # Also where there is nothing to read: that there is nothing is what the end proves.
+    damaged.require_content_corrupt_from(len(NOISE))
 
 
 @pytest.mark.parametrize("content", ["one result of many", b"one result of many"])

@@ -16,7 +16,7 @@ import pytest
 from cryptography.cobblestone import Cobblestone256Decryptor
 from cryptography.exceptions import AlreadyFinalized, InvalidTag
 
-from tenancy.cipher import HEADER_BYTES, open_message
+from tenancy.cipher import HEADER_BYTES, message_bytes, open_message
 from tenancy.errors import ResultCorrupt
 from tenancy.key_material import SecretKey
 from tenancy.ranges import RangedReader, derive_message_key
@@ -199,6 +199,18 @@ def test_a_reader_is_of_no_use_after_a_failure(vector):
         decryptor.update(vector.sealed)
     with pytest.raises(AlreadyFinalized):
         decryptor.update(b"")
+
+
+def test_there_is_one_message_length_for_a_body_or_none():
+    lengths = {}
+    for size in range(3 * 16384):
+        lengths[size + 16 * (size // 16384 + 1)] = size
+    for body_bytes in range(-20_000, 3 * 16400):
+        if body_bytes in lengths:
+            assert message_bytes(body_bytes) == lengths[body_bytes]
+        else:
+            with pytest.raises(ResultCorrupt):
+                message_bytes(body_bytes)
 
 
 def test_all_published_vectors_are_there_if_any():
