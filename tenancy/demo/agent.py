@@ -25,7 +25,7 @@ from tenancy.demo.witness import ToolCallingGenerator, WitnessedGenerator
 CONTEXT_WINDOW: Final = 16_000
 PAGE_TOKENS: Final = 2_000
 _KEY_VARIABLE: Final = "OPENAI_API_KEY"
-_TIMEOUT_SECONDS: Final = 120.0
+_TIMEOUT_SECONDS: Final = 60.0
 #: A real model that goes round in circles costs money.
 _STEPS_OF_A_MODEL: Final = 60
 
