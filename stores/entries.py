@@ -56,7 +56,7 @@ def open_directory(parent: int, name: str, *, owner: int, create: bool = False) 
         require_name(name)
     if create:
         with suppress(FileExistsError):
-            os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+            make_directory(parent, name)
     descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     try:
         _make_private(descriptor, owner=owner)
@@ -64,6 +64,21 @@ def open_directory(parent: int, name: str, *, owner: int, create: bool = False) 
         close_quietly(descriptor)
         raise
     return descriptor
+
+
+def make_directory(parent: int, name: str) -> None:
+    """
+    Make a directory that its owner can open. Its mode may still lack the right to write.
+
+    :raises FileExistsError: If anything stands under this name.
+    :raises StoreDenied: If the umask takes the owner's own right to read. Nothing is left behind.
+    """
+    os.mkdir(name, DIRECTORY_MODE, dir_fd=parent)
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    if not status.st_mode & stat.S_IRUSR:
+        # Without it no descriptor can be had, and a mode is changed by descriptor only.
+        os.rmdir(name, dir_fd=parent)
+        raise StoreDenied("The umask takes away the owner's own rights; start this process with umask 077.")
 
 
 def _make_private(directory: int, *, owner: int) -> None:

@@ -5,7 +5,7 @@ import os
 import stat
 from contextlib import suppress
 
-from stores.entries import DIRECTORY_MODE
+from stores.entries import DIRECTORY_MODE, make_directory
 from stores.errors import StoreDenied
 from stores.system_errors import translated
 
@@ -64,7 +64,7 @@ def _create(parent: str, name: str) -> tuple[int, bool]:
     try:
         created = False
         with suppress(FileExistsError):
-            os.mkdir(name, DIRECTORY_MODE, dir_fd=above)
+            make_directory(above, name)
             created = True
         descriptor = _open(name, parent=above)
     finally:

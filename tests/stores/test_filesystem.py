@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stores.errors import BlobNotFound, StoreUnavailable
+from stores.errors import BlobNotFound, StoreDenied, StoreUnavailable
 from stores.filesystem import FilesystemStore
 from stores.names import mint_name
 from stores.testing import BlobStoreContract
@@ -72,6 +72,21 @@ def test_files_are_0600_and_directories_0700_under_any_umask(tmp_path: Path, uma
     finally:
         os.umask(before)
     assert modes_below(tmp_path / "root") == {"directories": {0o700}, "files": {0o600}}
+
+
+@pytest.mark.parametrize("made", ["root", "room"])
+def test_a_umask_that_locks_the_owner_out_is_refused_and_leaves_no_locked_directory(tmp_path: Path, made: str) -> None:
+    store = FilesystemStore(tmp_path / "there")
+    make = {"root": lambda: FilesystemStore(tmp_path / "root"), "room": lambda: room.put(NAME, b"bytes")}[made]
+    room = store.namespace(OUTER, INNER)
+    before = os.umask(0o777)
+    try:
+        with pytest.raises(StoreDenied, match="umask 077"):
+            make()
+    finally:
+        os.umask(before)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
+    store.close()
 
 
 def test_what_lies_beside_the_blobs_is_never_listed(store: FilesystemStore, root: Path) -> None:
