@@ -3,7 +3,7 @@
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -77,12 +77,15 @@ def test_files_are_0600_and_directories_0700_under_any_umask(tmp_path: Path, uma
 @pytest.mark.parametrize("made", ["root", "room"])
 def test_a_umask_that_locks_the_owner_out_is_refused_and_leaves_no_locked_directory(tmp_path: Path, made: str) -> None:
     store = FilesystemStore(tmp_path / "there")
-    make = {"root": lambda: FilesystemStore(tmp_path / "root"), "room": lambda: room.put(NAME, b"bytes")}[made]
     room = store.namespace(OUTER, INNER)
+    makers: dict[str, Callable[[], object]] = {
+        "root": lambda: FilesystemStore(tmp_path / "root"),
+        "room": lambda: room.put(NAME, b"bytes"),
+    }
     before = os.umask(0o777)
     try:
         with pytest.raises(StoreDenied, match="umask 077"):
-            make()
+            makers[made]()
     finally:
         os.umask(before)
     assert list(tmp_path.rglob("*")) == [tmp_path / "there"]
