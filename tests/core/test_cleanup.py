@@ -333,8 +333,10 @@ def test_cleanup_finds_what_has_ended_among_many_by_an_index(session: Session, l
     ledger.run("UPDATE tenancy_results SET header = substr(header, 1, 16)")
     ledger.run(MANY)
     ledger.run(MANY_SESSIONS)
-    ledger.run("ANALYZE")
     dialect = ledger._database.dialect
+    if dialect.name == "postgresql":
+        # Autovacuum does this on a server; nobody does on SQLite.
+        ledger.run("ANALYZE")
     explain = "EXPLAIN" if dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
     for statement in (reclaim._EXPIRED, reclaim._EXPIRED_RESULTS, reclaim._STALE_RESULTS):
         text, constants = statement.compiled(dialect)
