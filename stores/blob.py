@@ -91,6 +91,14 @@ class BlobStore(Protocol):
         """Go through the (outer, inner) names of all rooms that hold anything. For consistency checks only."""
         ...
 
+    def sweep(self) -> None:
+        """
+        Finish what an interrupted `destroy` left. Nothing of it can be read any more; it only takes room.
+
+        :raises StoreError: If something cannot be removed. The next call tries again.
+        """
+        ...
+
     def close(self) -> None:
         """Release what the store holds. May be repeated. Later calls raise `StoreUnavailable`."""
         ...

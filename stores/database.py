@@ -78,6 +78,9 @@ class DatabaseStore:
             if len(rows) < _PAGE:
                 return
 
+    def sweep(self) -> None:
+        """Do nothing: an interrupted `destroy` leaves nothing half removed here."""
+
     def close(self) -> None:
         """Refuse later calls with `StoreUnavailable`."""
         self._closed = True

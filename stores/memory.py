@@ -39,6 +39,9 @@ class MemoryStore:
         with self._lock:
             return iter(list(self._rooms))
 
+    def sweep(self) -> None:
+        """Do nothing: an interrupted `destroy` leaves nothing half removed here."""
+
     def close(self) -> None:
         """Forget everything. Later calls raise `StoreUnavailable`."""
         with self._lock:

@@ -109,6 +109,11 @@ class Cleaner:
                 with contextlib.suppress(StoreError):
                     self._reclaim.release(sessions=sessions, results=results)
         yield from (partial(self.carry_out, erasing) for erasing in self._backend.catalogue.erasure.unfinished())
+        yield self._sweep
+
+    def _sweep(self) -> Removed:
+        self._backend.store.sweep()
+        return Removed()
 
     def remove_session(self, ids: Ids, *, shred: bool = False) -> Removed:
         """Give back an ended session: its files, then its rows and what they were charged."""
