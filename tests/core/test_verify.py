@@ -1,0 +1,382 @@
+"""The consistency check: finds what is wrong, repairs what is safe, deletes nothing."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from stores.errors import StoreUnavailable
+from tenancy import KeyUnavailable, ResultCorrupt, Session, SessionManager
+from tenancy.verify import Finding
+from tests.conftest import ManagerFactory
+from tests.core.interposed import Killed, Store
+from tests.core.ledger import Ledger
+
+Open = Callable[..., Session]
+ID = "a" * 32
+
+
+def findings(manager: SessionManager) -> dict[str, int]:
+    """What a check finds that changes nothing."""
+    report = manager.verify()
+    assert report.ok == (report.findings == ())
+    assert not any(finding.repaired for finding in report.findings)
+    return {finding.kind: finding.count for finding in report.findings}
+
+
+@pytest.fixture
+def filled(session: Session) -> dict[str, str | bytes]:
+    """A small text, and two results that are always files."""
+    contents: list[str | bytes] = ["small", b"x" * 50_000, b"y" * 50_000]
+    return {session.write(content): content for content in contents}
+
+
+def file_of(ledger: Ledger, number: int) -> Path:
+    """The file of a result, by its number."""
+    name = ledger.one("SELECT result_id FROM tenancy_results WHERE number = :number", number=number)
+    (path,) = [path for path in ledger.files if path.name == name]
+    return path
+
+
+def test_a_sound_catalogue_is_found_sound(
+    manager: SessionManager, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    seen: list[int] = []
+    before = ledger.snapshot()
+    for repair in (False, True):
+        report = manager.verify(repair=repair, on_progress=seen.append)
+        assert (report.ok, report.findings, report.checked_results) == (True, (), 3)
+    assert seen == [1, 2, 3] * 2
+    assert ledger.snapshot() == before
+    assert ledger.where() == ledger.ways(small=1, large=2)
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\x00")
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [cut_short, empty, append, flip_a_bit])
+def test_a_damaged_file_is_found_read_loudly_and_not_deleted(
+    manager: SessionManager,
+    session: Session,
+    filled: dict[str, str | bytes],
+    ledger: Ledger,
+    damage: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reference = list(filled)[1]
+    damage(file_of(ledger, 2))
+    before = ledger.snapshot()
+    assert findings(manager) == {"damaged": 1}
+    report = manager.verify(repair=True)
+    assert (report.ok, report.findings) == (False, (Finding("damaged", 1, repaired=False),))
+    assert ledger.snapshot() == before
+    for _ in range(2):
+        with pytest.raises(ResultCorrupt):
+            session.read(reference)
+    assert [getattr(record, "event", "") for record in caplog.records] == ["corrupt"] * 2
+    # Everything else is readable, and the damaged one can still be deleted.
+    for other, content in filled.items():
+        if other != reference:
+            assert session.read(other) == content
+    session.delete(reference)
+    assert findings(manager) == {}
+    ledger.require_balanced()
+
+
+def test_a_missing_file_is_corrupt_and_not_merely_not_found(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    file_of(ledger, 3).unlink()
+    assert findings(manager) == {"missing_bytes": 1}
+    assert not manager.verify(repair=True).ok
+    with pytest.raises(ResultCorrupt):
+        session.read(list(filled)[2])
+    session.delete(list(filled)[2])
+    assert session.usage().used_bytes == 50_005
+    assert findings(manager) == {}
+    ledger.require_balanced()
+
+
+def test_two_files_that_were_swapped_are_both_damaged(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    one, two = file_of(ledger, 2), file_of(ledger, 3)
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    assert findings(manager) == {"damaged": 2}
+    for reference in list(filled)[1:]:
+        with pytest.raises(ResultCorrupt):
+            session.read(reference)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "kind = 1 - kind",
+        "size_bytes = size_bytes + 1",
+        "codec = 1 - codec",
+        "suite = 2",
+        "format = 2",
+        "header = card",
+        "card = header",
+    ],
+)
+def test_a_row_that_somebody_edited_is_damaged(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger, change: str
+) -> None:
+    ledger.run(f"UPDATE tenancy_results SET {change} WHERE number = 1")
+    reference = next(iter(filled))
+    found = findings(manager)
+    # A size that is not what was charged is a counter that is wrong, too.
+    assert found.pop("wrong_usage", 3) == 3
+    assert found == {"damaged": 1}
+    with pytest.raises(ResultCorrupt):
+        session.read(reference)
+    with pytest.raises(ResultCorrupt):
+        list(session.results())
+
+
+def test_two_rows_whose_numbers_were_swapped_are_not_taken_for_each_other(
+    session: Session, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    hashes = dict(ledger.all("SELECT number, reference_hash FROM tenancy_results"))
+    for number, to in ((2, 102), (3, 2), (102, 3)):
+        ledger.run("UPDATE tenancy_results SET number = :to WHERE number = :number", to=to, number=number)
+    for number in (2, 3):
+        ledger.run(
+            "UPDATE tenancy_results SET reference_hash = :hash WHERE number = :number",
+            hash=hashes[number],
+            number=number,
+        )
+    for reference in list(filled)[1:]:
+        with pytest.raises(ResultCorrupt):
+            session.read(reference)
+
+
+def test_a_row_copied_to_another_session_opens_nothing_there(
+    session: Session, open_session: Open, filled: dict[str, str | bytes], ledger: Ledger, manager: SessionManager
+) -> None:
+    other = open_session("other")
+    own = other.write("own")
+    source, target = (
+        ledger.all(
+            "SELECT r.header, r.card, r.result_id, r.kind, r.codec, r.size_bytes, r.stored_bytes FROM tenancy_results r"
+            " JOIN tenancy_sessions s ON s.session_id = r.session_id WHERE s.name = :name AND r.number = 1",
+            name=name,
+        )[0]
+        for name in ("chat", "other")
+    )
+    changed = ledger.run(
+        "UPDATE tenancy_results SET header = :header, card = :card, kind = :kind, codec = :codec, size_bytes = :size,"
+        " stored_bytes = :stored WHERE result_id = :target",
+        header=source[0], card=source[1], kind=source[3], codec=source[4], size=source[5], stored=source[6],
+        target=target[2],
+    )  # fmt: skip
+    assert changed == 1
+    with pytest.raises(ResultCorrupt):
+        other.read(own)
+    assert findings(manager)["damaged"] == 1
+
+
+def test_a_plaintext_where_a_sealed_result_should_be_is_refused(
+    session: Session, manager: SessionManager, ledger: Ledger, make_manager: ManagerFactory
+) -> None:
+    reference = session.write("x" * 100)
+    size = ledger.one("SELECT stored_bytes FROM tenancy_results")
+    plaintext = b"p" * size
+    if make_manager.inline_bytes:
+        ledger.run("UPDATE tenancy_blobs SET data = :data", data=plaintext)
+    else:
+        ledger.files[0].write_bytes(plaintext)
+    with pytest.raises(ResultCorrupt):
+        session.read(reference)
+    assert findings(manager) == {"damaged": 1}
+    assert ledger.where() == ledger.ways(small=1)
+
+
+def test_a_missing_blob_in_the_database_is_found_like_a_missing_file(
+    manager: SessionManager, session: Session, ledger: Ledger, make_manager: ManagerFactory
+) -> None:
+    reference = session.write("small")
+    if make_manager.inline_bytes:
+        ledger.run("DELETE FROM tenancy_blobs")
+    else:
+        ledger.files[0].unlink()
+    assert findings(manager) == {"missing_bytes": 1}
+    with pytest.raises(ResultCorrupt):
+        session.read(reference)
+
+
+def test_bytes_that_no_row_knows_are_found_and_left_where_they_are(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    room = file_of(ledger, 2).parent
+    (room / ID).write_bytes(b"unknown")
+    (room / ID).chmod(0o600)
+    ledger.run(
+        "INSERT INTO tenancy_blobs (outer_name, inner_name, name, created_at_us, data) VALUES (:a, :a, :a, 0, :data)",
+        a=ID,
+        data=b"unknown",
+    )
+    assert findings(manager) == {"unknown_bytes": 2}
+    report = manager.verify(repair=True)
+    assert report.findings == (Finding("unknown_bytes", 2, repaired=False),)
+    assert (room / ID).read_bytes() == b"unknown"
+    assert ledger.one("SELECT count(*) FROM tenancy_blobs WHERE name = :a", a=ID) == 1
+    assert session.usage().used_bytes == 100_005
+
+
+@pytest.mark.parametrize(
+    "drift",
+    [
+        "used_bytes = used_bytes + 7",
+        "used_bytes = 0",
+        "results = results + 1",
+        "sessions = sessions + 1",
+        "results = 0",
+    ],
+)
+def test_counters_that_drifted_are_found_and_set_right(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger, drift: str
+) -> None:
+    assert ledger.run(f"UPDATE tenancy_usage SET {drift}") == 3
+    assert findings(manager) == {"wrong_usage": 3}
+    report = manager.verify(repair=True)
+    assert (report.ok, report.findings) == (True, (Finding("wrong_usage", 3, repaired=True),))
+    ledger.require_balanced()
+    assert findings(manager) == {}
+    assert session.usage().used_bytes == 100_005
+
+
+def test_counters_of_owners_without_a_session_are_set_right_too(
+    manager: SessionManager, session: Session, ledger: Ledger
+) -> None:
+    manager.delete_session(tenant="acme", user="ann", session="chat")
+    ledger.run("UPDATE tenancy_usage SET used_bytes = 5")
+    assert findings(manager) == {"wrong_usage": 2}
+    assert manager.verify(repair=True).ok
+    ledger.require_empty()
+
+
+def test_a_write_that_nobody_is_at_any_more_is_found_and_cleared(
+    manager: SessionManager, session: Session, store: Store, ledger: Ledger
+) -> None:
+    def die(*_: object) -> None:
+        raise Killed
+
+    store.after = lambda operation, name: die() if operation == "put" else None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tenancy.catalogue.results.ResultTable.abandon", die)
+        with pytest.raises(Killed):
+            session.write(b"x" * 50_000)
+    store.after = lambda operation, name: None
+    assert findings(manager) == {}
+    manager.clock.advance(timedelta(minutes=3))
+    assert findings(manager) == {"interrupted": 1}
+    assert manager.verify(repair=True).ok
+    assert session.usage().used_bytes == 0
+    assert ledger.where() == (0, 0)
+    ledger.require_balanced()
+
+
+def test_what_cannot_be_decrypted_is_named_and_never_deleted(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    ledger.run("UPDATE tenancy_session_keys SET wrapped = :wrong", wrong=b"x" * 100)
+    before = ledger.snapshot()
+    assert findings(manager) == {"damaged": 3}
+    assert not manager.verify(repair=True).ok
+    assert manager.cleanup().results == 0
+    assert ledger.snapshot() == before
+    for reference in filled:
+        with pytest.raises(ResultCorrupt):
+            session.read(reference)
+
+
+def test_a_key_that_is_away_is_no_damage(
+    make_manager: ManagerFactory,
+    manager: SessionManager,
+    filled: dict[str, str | bytes],
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = make_manager(durability="process")
+    session = other.session(tenant="acme", user="ann", session="chat")
+
+    def away(*_: object, **__: object) -> None:
+        raise KeyUnavailable("The key service did not answer.")
+
+    monkeypatch.setattr(type(other._backend.keyring._provider), "unwrap", away)
+    before = ledger.snapshot()
+    assert findings(other) == {"no_key": 3}
+    assert not other.verify(repair=True).ok
+    for call in (lambda: session.read(next(iter(filled))), lambda: session.write("x")):
+        with pytest.raises(KeyUnavailable) as refusal:
+            call()
+        assert refusal.value.retryable
+    assert ledger.snapshot() == before
+    # Deleting needs no key.
+    for reference in filled:
+        session.delete(reference)
+    assert other.usage(tenant="acme").used_bytes == 0
+    ledger.require_balanced()
+
+
+def test_a_store_that_does_not_answer_is_said_to_be_unreadable(
+    manager: SessionManager, session: Session, store: Store, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    def refuse(operation: str, name: str) -> None:
+        if operation == "get":
+            raise StoreUnavailable("away")
+
+    store.before = refuse
+    assert findings(manager) == {"unreadable": 3}
+    store.before = lambda operation, name: None
+    assert findings(manager) == {}
+
+
+def test_a_result_deleted_while_it_is_checked_is_no_finding(
+    manager: SessionManager, session: Session, store: Store, filled: dict[str, str | bytes], ledger: Ledger
+) -> None:
+    gone: list[str] = []
+
+    def delete(operation: str, name: str) -> None:
+        if operation == "get" and not gone:
+            gone.append(name)
+            session.delete(next(iter(filled)))
+
+    store.before = delete
+    assert findings(manager) == {}
+    assert len(gone) == 1
+
+
+def test_a_file_removed_with_its_row_while_files_are_counted_is_no_finding(
+    manager: SessionManager, session: Session, filled: dict[str, str | bytes]
+) -> None:
+    names = manager._backend.catalogue.audit.names
+
+    def names_after_deletion(tenant_id: str, session_id: str) -> set[str]:
+        # Between the look at the files and the look at the rows.
+        if len(list(session.results())) == 3:
+            session.delete(list(filled)[1])
+        return names(tenant_id, session_id)
+
+    manager._backend.catalogue.audit.names = names_after_deletion  # type: ignore[method-assign]
+    assert findings(manager) == {}
