@@ -59,8 +59,8 @@ def demo(
             raise Refusal("The demo brings its own data directory; use --keep to have it left.", code=ExitCode.USAGE)
         if base_url is not None and model is None:
             raise Refusal("--base-url says where a model is; give --model too.", code=ExitCode.USAGE)
-        kept = _prepared(keep)
-        report = _run(input_folder=input_folder, model=model, base_url=base_url, keep=kept)
+        with _prepared(keep):
+            report = _run(input_folder=input_folder, model=model, base_url=base_url, keep=keep)
         _show(report, Output(output or outer.format or OutputFormat.TABLE))
         if keep is not None:
             note(f"Kept. Look at it with: tenancy sessions list --data {keep}")
@@ -107,17 +107,26 @@ def _show(report: "Report", output: Output) -> None:
         note(f"{what}: {kind}")
 
 
-def _prepared(keep: Path | None) -> Path | None:
+@contextmanager
+def _prepared(keep: Path | None) -> Iterator[None]:
+    """Have the directory for keeping there from the start, and not there in the end if nothing came of it."""
     if keep is None:
-        return None
+        yield
+        return
     try:
         keep.mkdir(mode=0o700)
+        is_new = True
     except FileExistsError:
+        is_new = False
         if keep.is_symlink() or not keep.is_dir() or any(keep.iterdir()):
             raise Refusal(f"--keep: {keep} must be a new or empty directory.", code=ExitCode.USAGE) from None
     except OSError:
         raise Refusal(f"--keep: {keep} cannot be made.", code=ExitCode.USAGE) from None
-    return keep
+    try:
+        yield
+    finally:
+        if is_new and not any(keep.iterdir()):
+            keep.rmdir()
 
 
 @contextmanager

@@ -102,7 +102,7 @@ class Search:
         keys = keys_in(self.states[0].contents[key_file])
         places = (*self.states, Found(b"", {"log": self.log}))
         # Found where it must be, so that the search is known to find.
-        return bool(keys) and self.states[0].holds(keys) and not _any_holds(places, keys, but_in=key_file)
+        return self.states[0].holds(keys) and not _any_holds(places, keys, but_in=key_file)
 
 
 def keys_in(key_file: bytes) -> list[bytes]:

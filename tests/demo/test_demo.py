@@ -120,6 +120,11 @@ def test_nothing_is_overwritten_for_keeping(run: Run, folder: Path, tmp_path: Pa
     assert {path: path.lstat() for path in tmp_path.rglob("*")} == before
 
 
+def test_nothing_is_kept_of_a_demo_that_never_was(run: Run, tmp_path: Path) -> None:
+    assert run("--input", tmp_path, "--keep", tmp_path / "kept").code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
