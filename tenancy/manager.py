@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from stores.connections import Durability
 from tenancy.cleanup import Cleaner, CleanupReport
@@ -294,6 +294,16 @@ class SessionManager:
 
     def __repr__(self) -> str:
         return "SessionManager(closed)" if self._backend.closed else "SessionManager(open)"
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # Pipelines copy their inputs, and what a tool of theirs may hold.
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A SessionManager cannot be pickled. Make one in each process.")
 
 
 def _require_level(tenant: str, user: str | None, session: str | None) -> str:
