@@ -27,12 +27,12 @@ from tenancy.version import __version__
 if TYPE_CHECKING:
     from tenancy.cleanup import CleanupReport
     from tenancy.erase import Receipt
-    from tenancy.hooks import session_hooks
     from tenancy.listing import SessionInfo
     from tenancy.manager import SessionManager
     from tenancy.reading import Page, Result
+    from tenancy.seam.hooks import session_hooks
+    from tenancy.seam.tools import SessionToolset
     from tenancy.session import Session
-    from tenancy.tools import SessionToolset
     from tenancy.verify import Finding, VerifyReport
 
 #: Loaded when first asked for, so that `tenancy --help` loads neither Haystack nor SQLAlchemy.
@@ -45,9 +45,9 @@ _HOMES: Final = {
     "Session": "tenancy.session",
     "SessionInfo": "tenancy.listing",
     "SessionManager": "tenancy.manager",
-    "SessionToolset": "tenancy.tools",
+    "SessionToolset": "tenancy.seam.tools",
     "VerifyReport": "tenancy.verify",
-    "session_hooks": "tenancy.hooks",
+    "session_hooks": "tenancy.seam.hooks",
 }
 
 __all__ = [

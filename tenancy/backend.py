@@ -11,8 +11,8 @@ from stores.errors import StoreError
 from stores.sql import Transaction
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.sessions import Ids
-from tenancy.key_material import SecretKey
-from tenancy.keyring import Keyring, SessionKey, TenantKey
+from tenancy.keys.keyring import Keyring, SessionKey, TenantKey
+from tenancy.keys.material import SecretKey
 
 #: How long moving an idle expiry may wait for a lock.
 _TOUCH_PATIENCE_SECONDS: Final = 0.2

@@ -71,7 +71,10 @@ class Cleaner:
         deadline = None if max_seconds is None else self._monotonic() + max_seconds
         removed, complete, failures = Removed(), False, 0
         with contextlib.closing(self._steps(batch_size)) as steps:
-            for step in steps:
+            for done, step in enumerate(steps):
+                # At least one step a run, so that however small the bound is, the work comes to its end.
+                if done and deadline is not None and self._monotonic() >= deadline:
+                    break
                 try:
                     removed += step()
                 except StoreError as error:
@@ -80,8 +83,6 @@ class Cleaner:
                     emit("not_reclaimed", error=type(error).__name__)
                 if on_progress:
                     on_progress(removed.sessions + removed.results, waiting.sessions + waiting.results)
-                if deadline is not None and self._monotonic() >= deadline:
-                    break
             else:
                 complete = failures == 0
         if complete:

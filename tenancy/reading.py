@@ -12,12 +12,12 @@ from tenancy.backend import Backend
 from tenancy.catalogue.results import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.clock import to_datetime
-from tenancy.envelope import Binding, Contents, Fetch, Kind, open_card, open_whole, read_chars
 from tenancy.errors import ResultCorrupt, ResultNotFound
 from tenancy.events import emit
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
 from tenancy.references import Reference, parse_reference
 from tenancy.scope import Scope
+from tenancy.sealing.envelope import Binding, Contents, Fetch, Kind, open_card, open_whole, read_chars
 
 #: How many rows one query of a listing brings.
 _LIST_PAGE: Final = 50

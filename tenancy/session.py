@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY
 
 from tenancy.backend import Backend
-from tenancy.binding import SessionStore, unbound_context
 from tenancy.catalogue.sessions import OpenedSession
 from tenancy.cleanup import Cleaner
 from tenancy.errors import ResultNotFound, SessionNotFound
@@ -16,6 +15,7 @@ from tenancy.quotas import Usage
 from tenancy.reading import Page, Reader, Result
 from tenancy.references import parse_reference
 from tenancy.scope import Scope
+from tenancy.seam.binding import SessionStore, unbound_context
 from tenancy.translation import translated
 from tenancy.writing import write
 

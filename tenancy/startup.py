@@ -19,8 +19,8 @@ from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
 from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
-from tenancy.key_providers import create_key_file, open_key_provider
-from tenancy.keyring import Keyring
+from tenancy.keys.keyring import Keyring
+from tenancy.keys.providers import create_key_file, open_key_provider
 from tenancy.quotas import Limits
 from tenancy.translation import as_tenancy_error
 from tenancy.upgrade import require_current, upgrade_if_empty

@@ -13,8 +13,8 @@ from tenancy.backend import Backend
 from tenancy.catalogue.results import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
-from tenancy.envelope import Binding, open_card, open_whole
 from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt
+from tenancy.sealing.envelope import Binding, open_card, open_whole
 
 #: Called with how many results were checked so far.
 Progress = Callable[[int], None]

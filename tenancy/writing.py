@@ -11,9 +11,9 @@ from tenancy.backend import Backend
 from tenancy.catalogue.results import LEASE_US, NewResult
 from tenancy.catalogue.sessions import OpenedSession
 from tenancy.cleanup import Cleaner
-from tenancy.envelope import Binding, Card, seal, size_of_text
 from tenancy.errors import QuotaExceeded
 from tenancy.references import Reference, hint_for, mint_tag, suffix_of
+from tenancy.sealing.envelope import Binding, Card, seal, size_of_text
 
 #: From this size on a write is first asked whether it may be that large, before time is spent on sealing it.
 _ASK_FIRST_BYTES: Final = 2**20

@@ -123,7 +123,7 @@ class ManagerFactory:
     """
 
     def __init__(self, *, database_url: str, inline_bytes: int, folder: Path) -> None:
-        from tenancy.key_providers import create_key_file
+        from tenancy.keys.providers import create_key_file
 
         self.database_url = database_url
         self.inline_bytes = inline_bytes

@@ -85,7 +85,7 @@ def test_the_fence_holds(path: str, source: str) -> None:
         ("migrations/env.py", "import sqlalchemy\nfrom alembic import context\nfrom tenancy.schema import METADATA"),
         ("tenancy/manager.py", "import os\nfrom stores.blob import BlobStore\nfrom tenancy.scope import Scope"),
         ("tenancy/catalogue/results.py", "import sqlalchemy as sa"),
-        ("tenancy/key_material.py", "from cryptography import cobblestone"),
+        ("tenancy/sealing/cipher.py", "from cryptography import cobblestone"),
         ("stores/testing.py", "import pytest"),
         ("stores/driver_errors.py", "def late():\n    import psycopg"),
     ],

@@ -9,7 +9,7 @@ from stores.errors import Conflict
 from stores.names import mint_name
 from stores.sql import Database, Statement
 from tenancy.catalogue.moments import Moments, now_us
-from tenancy.key_providers import WrappedKey
+from tenancy.keys.providers import WrappedKey
 from tenancy.schema import CATALOGUE, ROOT_KEYS
 
 _READ: Final = Statement(sa.select(CATALOGUE.c.catalogue_id))

@@ -15,11 +15,11 @@ from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.counters import Charge, charge, from_column, refund, to_column
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.sessions import Ids
-from tenancy.envelope import Envelope
 from tenancy.errors import ResultTooLarge, SessionNotFound
-from tenancy.keyring import SessionKey, TenantKey
+from tenancy.keys.keyring import SessionKey, TenantKey
 from tenancy.quotas import UNSET, Limits
 from tenancy.references import Reference, reference_hash
+from tenancy.sealing.envelope import Envelope
 
 #: How long a pending write is left alone by cleanup.
 LEASE_US: Final = 120 * 1_000_000

@@ -8,7 +8,7 @@ from stores.sql import Database, Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.counters import Charge, charge, close_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
-from tenancy.keyring import SessionKey, TenantKey
+from tenancy.keys.keyring import SessionKey, TenantKey
 from tenancy.quotas import Limits
 from tenancy.scope import Scope
 

@@ -88,7 +88,7 @@ def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
 
 def key(place: Place) -> Check:
     """Look whether the key is there and nobody else can read it."""
-    from tenancy.key_providers import open_key_provider
+    from tenancy.keys.providers import open_key_provider
 
     try:
         open_key_provider(place.keys()).close()

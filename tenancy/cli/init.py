@@ -34,7 +34,7 @@ def _init_directory(place: Place) -> list[str]:
 
 
 def _init_settings(place: Place) -> list[str]:
-    from tenancy.key_providers import create_key_file, open_key_provider
+    from tenancy.keys.providers import create_key_file, open_key_provider
     from tenancy.upgrade import check, upgrade
 
     key_file = place.key_file()

@@ -91,7 +91,7 @@ def set_limits(
 
 
 def _parsed(**options: str | None) -> dict[str, Limit]:
-    from tenancy.setting_values import parse_amount
+    from tenancy.settings.values import parse_amount
 
     parsed: dict[str, Limit] = {}
     for field, written in options.items():

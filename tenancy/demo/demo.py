@@ -21,8 +21,8 @@ from tenancy.demo.log_capture import LogCapture, captured_log
 from tenancy.demo.people import gather
 from tenancy.demo.probes import are_kept_out, overrun
 from tenancy.demo.report import Figure, Report, figures_of
+from tenancy.seam.tokens import SafeTokenCounter
 from tenancy.startup import KEY_FILE
-from tenancy.tokens import SafeTokenCounter
 
 #: Pieces of each document that are searched for on disk.
 _PIECES: Final = 3

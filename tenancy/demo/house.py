@@ -13,11 +13,11 @@ from tenancy.demo.agent import ModelChoice, SharedAgent, build_agent
 from tenancy.demo.people import Person
 from tenancy.demo.requests import Call, request
 from tenancy.demo.witness import Testimony
-from tenancy.hooks import session_hooks
 from tenancy.manager import SessionManager
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tools import SessionToolset
 from tenancy.session import Session
 from tenancy.startup import RESULTS_FOLDER
-from tenancy.tools import SessionToolset
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from tenancy.demo.conversations import Conversation, query_for
 from tenancy.demo.house import House
 from tenancy.demo.witness import Testimony
 from tenancy.errors import QuotaExceeded, ResultNotFound
-from tenancy.notices import MAX_NOTICE_CHARS
 from tenancy.quotas import Limits, Usage
+from tenancy.seam.notices import MAX_NOTICE_CHARS
 from tenancy.session import Session
 
 #: A session may hold so much in the attempt at its quota: less than any document has.

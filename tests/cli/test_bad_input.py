@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tenancy.key_providers import create_key_file
+from tenancy.keys.providers import create_key_file
 from tenancy.manager import SessionManager
 from tenancy.schema import VERSION_TABLE
 from tests.cli.conftest import Ran, Run

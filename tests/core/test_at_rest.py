@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenancy import KeyUnavailable, Session, SessionManager
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
 

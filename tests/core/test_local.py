@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tenancy import ConfigurationError, Lifetime, Limits, SchemaOutdated, SessionManager, TenancyError
-from tenancy.key_providers import create_key_file
-from tenancy.keyring import Keyring
+from tenancy.keys.providers import create_key_file
+from tenancy.keys.keyring import Keyring
 
 WHO = {"tenant": "acme", "user": "ann"}
 
@@ -348,7 +348,7 @@ def test_a_refused_start_leaves_no_key_in_memory(folder: Path, used: str, monkey
         closed.append(1)
         close(self)
 
-    monkeypatch.setattr("tenancy.keyring.Keyring.close", noticed)
+    monkeypatch.setattr("tenancy.keys.keyring.Keyring.close", noticed)
 
     def fail(*_: object, **__: object) -> None:
         raise TenancyError("no")

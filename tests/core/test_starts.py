@@ -8,7 +8,7 @@ import pytest
 
 from stores.sql import Database
 from tenancy import ConfigurationError, SchemaOutdated, Session, SessionManager
-from tenancy.key_providers import create_key_file
+from tenancy.keys.providers import create_key_file
 from tenancy.settings import Settings
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tenancy.envelope import Binding, Card, Envelope, open_card, open_whole, read_chars, seal
 from tenancy.errors import ResultCorrupt
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.envelope import Binding, Card, Envelope, open_card, open_whole, read_chars, seal
 from tests.crypto import second_reader
 
 BINDING = Binding(tenant_id="t" * 32, user_id="u" * 32, session_id="s" * 32, result_id="r" * 32)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.context import bound_context
+from tenancy.sealing.context import bound_context
 
 values = st.one_of(st.text(), st.integers(0, 2**64 - 1), st.binary())
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.envelope import MAX_NAME_CHARS, Card, open_card, open_whole, seal, size_of_text
 from tenancy.errors import KeyUnavailable, ResultCorrupt
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.envelope import MAX_NAME_CHARS, Card, open_card, open_whole, seal, size_of_text
 from tests.crypto.conftest import BINDING, CARD
 
 any_text = st.text(st.characters(codec=None), max_size=300)  # lone surrogates included

@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from tenancy.errors import KeyUnavailable
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
 
 SECRET = bytes(range(100, 132))
 SPELLINGS = (repr(SECRET), SECRET.hex(), str(list(SECRET)), str(bytearray(SECRET)))

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tenancy.errors import ConfigurationError, KeyUnavailable, ResultCorrupt
-from tenancy.key_cache import KeyCache
-from tenancy.key_material import SecretKey
-from tenancy.key_providers import KeysetProvider, UnknownKey, WrappedKey
-from tenancy.keyring import Keyring
-from tenancy.keyset import KeysetEntry, KeyState
+from tenancy.keys.cache import KeyCache
+from tenancy.keys.keyring import Keyring
+from tenancy.keys.keyset import KeysetEntry, KeyState
+from tenancy.keys.material import SecretKey
+from tenancy.keys.providers import KeysetProvider, UnknownKey, WrappedKey
 
 IDS = {"tenant_id": "t" * 32, "user_id": "u" * 32, "session_id": "s" * 32}
 ROOT = b"k" * 32

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
-from tenancy.key_files import read_key_file
-from tenancy.key_material import SecretKey
-from tenancy.key_providers import UnknownKey, WrappedKey, create_key_file, open_key_provider
-from tenancy.keyset import KeysetError, KeyState, new_entry, parse_keyset, render_keyset
+from tenancy.keys.files import read_key_file
+from tenancy.keys.keyset import KeysetError, KeyState, new_entry, parse_keyset, render_keyset
+from tenancy.keys.material import SecretKey
+from tenancy.keys.providers import UnknownKey, WrappedKey, create_key_file, open_key_provider
 
 CANARY = bytes(range(60, 92))
 ENCODED = base64.urlsafe_b64encode(CANARY).decode()

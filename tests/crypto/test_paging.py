@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenancy.columns import content_context, require_bound_columns
-from tenancy.envelope import open_card, read_chars, seal
 from tenancy.errors import ResultCorrupt
-from tenancy.key_material import SecretKey
-from tenancy.ranges import RangedReader
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.columns import content_context, require_bound_columns
+from tenancy.sealing.envelope import open_card, read_chars, seal
+from tenancy.sealing.ranges import RangedReader
 from tests.crypto.conftest import BINDING, CARD
 
 KEY = SecretKey(bytes(range(32)))

@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 
 import pytest
 
-from tenancy.envelope import Binding, open_card
 from tenancy.errors import ResultCorrupt
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.envelope import Binding, open_card
 from tests.crypto.conftest import BINDING
 
 #: Incompressible, so that its chunks are where its characters are: three full ones and a short one.

@@ -16,10 +16,10 @@ import pytest
 from cryptography.cobblestone import Cobblestone256Decryptor
 from cryptography.exceptions import AlreadyFinalized, InvalidTag
 
-from tenancy.cipher import HEADER_BYTES, message_bytes, open_message
 from tenancy.errors import ResultCorrupt
-from tenancy.key_material import SecretKey
-from tenancy.ranges import RangedReader, derive_message_key
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.cipher import HEADER_BYTES, message_bytes, open_message
+from tenancy.sealing.ranges import RangedReader, derive_message_key
 
 FILE_NAME = "c2sp_chunked_encryption_aes_256_gcm_test.json"
 PUBLISHED_COUNT = 35

@@ -13,22 +13,22 @@ from typing import Any, Final
 
 import pytest
 
-import tenancy.envelope
-import tenancy.offload
-import tenancy.pages
-import tenancy.searching
+import tenancy.sealing.envelope
+import tenancy.seam.offload
+import tenancy.seam.pages
+import tenancy.seam.searching
 from tenancy.backend import Backend
 from tenancy.catalogue import counters
 from tenancy.clock import Clock
-from tenancy.compaction import SessionCompactionHook
 from tenancy.demo.at_rest import keys_in
 from tenancy.demo.conversation_checks import APPLICATION_PAGE_CHARS
 from tenancy.errors import ResultNotFound, TenancyError
 from tenancy.manager import SessionManager
-from tenancy.offload import SessionOffloadHook
 from tenancy.quotas import Limits
 from tenancy.reading import Page
-from tenancy.segments import zstd
+from tenancy.sealing.segments import zstd
+from tenancy.seam.compaction import SessionCompactionHook
+from tenancy.seam.offload import SessionOffloadHook
 from tenancy.session import Session
 from tenancy.verify import Finding, Verifier
 
@@ -96,7 +96,7 @@ def nothing_is_compacted(patch: pytest.MonkeyPatch) -> None:
 
 @fails("pages_equal_the_originals")
 def a_page_drops_a_character(patch: pytest.MonkeyPatch) -> None:
-    after(patch, tenancy.pages.Reader, "_page", lambda text, *_args, **_kwargs: text[:-1])
+    after(patch, tenancy.seam.pages.Reader, "_page", lambda text, *_args, **_kwargs: text[:-1])
 
 
 @fails("pages_equal_the_originals")
@@ -121,17 +121,17 @@ def bytes_come_back_as_text(patch: pytest.MonkeyPatch) -> None:
 
 @fails("search_and_list_find_results")
 def searching_finds_nothing(patch: pytest.MonkeyPatch) -> None:
-    after(patch, tenancy.searching.Searcher, "search", lambda *_args, **_kwargs: "No match.")
+    after(patch, tenancy.seam.searching.Searcher, "search", lambda *_args, **_kwargs: "No match.")
 
 
 @fails("search_and_list_find_results")
 def searching_finds_another_place(patch: pytest.MonkeyPatch) -> None:
-    after(patch, tenancy.searching.Searcher, "search", lambda text, *_a, **_k: text.replace("offset ", "offset 9"))
+    after(patch, tenancy.seam.searching.Searcher, "search", lambda text, *_a, **_k: text.replace("offset ", "offset 9"))
 
 
 @fails("search_and_list_find_results")
 def a_listing_leaves_one_out(patch: pytest.MonkeyPatch) -> None:
-    after(patch, tenancy.searching.Searcher, "listed", lambda text, *_args, **_kwargs: text.rpartition("\n")[0])
+    after(patch, tenancy.seam.searching.Searcher, "listed", lambda text, *_args, **_kwargs: text.rpartition("\n")[0])
 
 
 # Other people
@@ -165,7 +165,7 @@ def a_tool_answers_with_what_another_user_asked_for(patch: pytest.MonkeyPatch) -
         answers.append(text)
         return answers[0] + text
 
-    after(patch, tenancy.searching.Searcher, "search", mixed)
+    after(patch, tenancy.seam.searching.Searcher, "search", mixed)
 
 
 @fails("foreign_reference_is_not_found")
@@ -180,12 +180,12 @@ def a_whole_result_opens_in_every_room(patch: pytest.MonkeyPatch) -> None:
 
 @fails("foreign_reference_is_not_found")
 def the_read_tool_looks_in_every_room(patch: pytest.MonkeyPatch) -> None:
-    in_every_room(patch, tenancy.pages.Reader, "read", room=1)
+    in_every_room(patch, tenancy.seam.pages.Reader, "read", room=1)
 
 
 @fails("foreign_reference_is_not_found")
 def the_search_tool_looks_in_every_room(patch: pytest.MonkeyPatch) -> None:
-    in_every_room(patch, tenancy.searching.Searcher, "search", room=1)
+    in_every_room(patch, tenancy.seam.searching.Searcher, "search", room=1)
 
 
 @fails(
@@ -244,7 +244,9 @@ def a_new_session_forgets_its_limits(patch: pytest.MonkeyPatch) -> None:
 
 @fails("quota_refusal_is_a_bounded_notice")
 def a_notice_holds_the_whole_result(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tenancy.offload, "notice", lambda content, *_args, **_kwargs: f"[Not stored: no room.]\n{content}")
+    patch.setattr(
+        tenancy.seam.offload, "notice", lambda content, *_args, **_kwargs: f"[Not stored: no room.]\n{content}"
+    )
 
 
 @fails("quota_refusal_is_a_bounded_notice")
@@ -274,7 +276,7 @@ def sealing_does_not_encrypt(patch: pytest.MonkeyPatch) -> None:
     def plain(parts: Any, **_kwargs: Any) -> tuple[bytes, bytes]:
         return bytes(56), b"".join(bytes(part) for part in parts)
 
-    patch.setattr(tenancy.envelope, "seal_message", plain)
+    patch.setattr(tenancy.sealing.envelope, "seal_message", plain)
 
 
 @fails("no_plaintext_at_rest")

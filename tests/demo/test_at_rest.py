@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenancy.demo.at_rest import Found, Search, keys_in, read_everything
-from tenancy.segments import zstd
+from tenancy.sealing.segments import zstd
 from tests.demo.conftest import prose
 
 PIECE = b"the canary of all canaries"

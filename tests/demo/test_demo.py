@@ -20,8 +20,8 @@ from tenancy.demo.demo import Demo
 from tenancy.demo.documents import Kind
 from tenancy.demo.folder import documents_in
 from tenancy.demo.house import Parts
-from tenancy.hooks import session_hooks
 from tenancy.manager import SessionManager
+from tenancy.seam.hooks import session_hooks
 from tests.cli.conftest import PROGRAM, ROOT
 from tests.demo.conftest import Run, prose
 
@@ -100,6 +100,15 @@ def test_an_empty_directory_will_do_for_keeping(run: Run, folder: Path, tmp_path
     assert kept.stat().st_mode & 0o777 == 0o700
 
 
+def everything_in(folder: Path) -> dict[Path, tuple[int, int, int, int]]:
+    """What there is and when it last changed. Not when it was last read: looking is no change."""
+    return {
+        path: (status.st_ino, status.st_mode, status.st_size, status.st_mtime_ns)
+        for path in folder.rglob("*")
+        for status in [path.lstat()]
+    }
+
+
 @pytest.mark.parametrize("obstacle", ["full", "file", "link", "no parent"])
 def test_nothing_is_overwritten_for_keeping(run: Run, folder: Path, tmp_path: Path, obstacle: str) -> None:
     kept = tmp_path / "kept"
@@ -113,11 +122,11 @@ def test_nothing_is_overwritten_for_keeping(run: Run, folder: Path, tmp_path: Pa
         kept.symlink_to(tmp_path / "elsewhere")
     else:
         kept = tmp_path / "missing" / "kept"
-    before = {path: path.lstat() for path in tmp_path.rglob("*")}
+    before = everything_in(tmp_path)
     ran = run("--input", folder, "--keep", kept)
     assert (ran.code, ran.out) == (2, "")
     assert re.fullmatch(r"Error: --keep: [^\n]+\n", ran.err)
-    assert {path: path.lstat() for path in tmp_path.rglob("*")} == before
+    assert everything_in(tmp_path) == before
 
 
 def test_nothing_is_kept_of_a_demo_that_never_was(run: Run, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from haystack.core.component import Component
 from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
 from haystack.tools import AgentTool, Tool
 
-from tenancy.hooks import session_hooks
-from tenancy.tools import SessionToolset
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tools import SessionToolset
 
 Step = str | ToolCall | list[ToolCall] | Callable[[list[ChatMessage]], Any]
 

@@ -17,7 +17,8 @@ from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, Alwa
 from haystack.tools import ComponentTool, PipelineTool
 from haystack.tools.tool import Tool
 
-from tenancy.binding import (
+from tenancy.errors import NoActiveSession, SessionNotFound
+from tenancy.seam.binding import (
     Binding,
     RoutedStore,
     binding_of,
@@ -25,10 +26,9 @@ from tenancy.binding import (
     session_of,
     unbound_context,
 )
-from tenancy.errors import NoActiveSession, SessionNotFound
-from tenancy.hooks import SessionBindingHook, session_hooks
-from tenancy.tool_binding import bind_tool, forgeable_inputs
-from tenancy.tools import ReadTool, SessionToolset
+from tenancy.seam.hooks import SessionBindingHook, session_hooks
+from tenancy.seam.tool_binding import bind_tool, forgeable_inputs
+from tenancy.seam.tools import ReadTool, SessionToolset
 from tests.haystack.support import agent, call, model, piped, results_of, run, sub_agent_tool, text_tool
 
 NOTHING = {"type": "object", "properties": {}}
@@ -274,7 +274,7 @@ def test_a_handle_is_never_copied_pickled_or_shown(session: Any) -> None:
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
         with pytest.raises(TypeError):
             pickle.dumps(store, protocol)
-    assert store.to_dict() == {"type": "tenancy.binding.SessionStore", "init_parameters": {}}
+    assert store.to_dict() == {"type": "tenancy.seam.binding.SessionStore", "init_parameters": {}}
     assert repr(store) == f"SessionStore({session.scope.short_hash})"
     assert session.store.read(session.store.write(key="a.txt", content=b"\x00ab")) == b"\x00ab"
 

@@ -22,7 +22,7 @@ from haystack.tools import ComponentTool
 from haystack.tools.tool import Tool
 from haystack.utils.experimental import ExperimentalWarning
 
-from tenancy.binding import RoutedStore
+from tenancy.seam.binding import RoutedStore
 from tests.haystack.support import call, model, piped, results_of, sub_agent_tool, text_tool
 
 GO = [ChatMessage.from_user("go")]

@@ -10,11 +10,11 @@ from haystack.hooks import hook
 from haystack.hooks.compaction import CompactionHook
 from haystack.hooks.tool_result_offloading import AlwaysOffload
 
-from tenancy.compaction import SessionCompactionHook
 from tenancy.errors import StorageUnavailable
-from tenancy.hooks import session_hooks
 from tenancy.quotas import Limits
-from tenancy.tools import SessionToolset
+from tenancy.seam.compaction import SessionCompactionHook
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tools import SessionToolset
 from tests.haystack.support import agent, call, last_pointer, model, parts_tool, results_of, run, text_tool
 from tests.haystack.test_offload import _parts
 

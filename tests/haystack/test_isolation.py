@@ -10,7 +10,7 @@ from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, Offl
 from haystack.tools import ComponentTool, PipelineTool
 
 from tenancy.errors import ResultNotFound
-from tenancy.tools import SessionToolset
+from tenancy.seam.tools import SessionToolset
 from tests.haystack.support import (
     CANARY,
     WAYS,

@@ -18,7 +18,7 @@ from tenancy.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from tenancy.notices import MAX_NOTICE_CHARS, notice, printable
+from tenancy.seam.notices import MAX_NOTICE_CHARS, notice, printable
 
 QUOTA = QuotaExceeded(level="tenant", unit="bytes", limit=12345, used=12000, requested=777)
 

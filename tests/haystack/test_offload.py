@@ -15,11 +15,11 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload, NeverOffload, O
 from haystack.hooks.tool_result_offloading.types import OffloadPolicy
 from haystack.tools import create_tool_from_function
 
-from tenancy.binding import RoutedStore
 from tenancy.errors import ConfigurationError, KeyUnavailable, StorageFull, StorageUnavailable
-from tenancy.hooks import session_hooks
 from tenancy.quotas import Limits
-from tenancy.tools import SessionToolset
+from tenancy.seam.binding import RoutedStore
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tools import SessionToolset
 from tests.haystack.support import agent, call, last_pointer, model, parts_tool, results_of, run, text_tool
 
 PNG = base64.b64decode(

@@ -14,8 +14,8 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload, NeverOffload, O
 from haystack.token_counters import ApproximateTokenCounter
 from haystack.tools import tool
 
-from tenancy.hooks import session_hooks
-from tenancy.tools import ReadTool, SessionToolset
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tools import ReadTool, SessionToolset
 from tests.haystack.support import last_pointer, piped, results_of, run
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from haystack.components.agents.state import State
 
-from tenancy.state_view import StateView
+from tenancy.seam.state_view import StateView
 
 SCHEMA: dict[str, Any] = {"words": {"type": list[str]}, "count": {"type": int}, "shown": {"type": list[str]}}
 

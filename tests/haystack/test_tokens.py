@@ -15,7 +15,7 @@ import tiktoken_ext.openai_public
 from haystack.dataclasses import ChatMessage, ImageContent
 from haystack.token_counters import ApproximateTokenCounter, TiktokenCounter
 
-from tenancy.tokens import VOCABULARIES, SafeTokenCounter, vocabulary_on_disk
+from tenancy.seam.tokens import VOCABULARIES, SafeTokenCounter, vocabulary_on_disk
 
 TEXTS = [
     "hello world",
@@ -87,7 +87,7 @@ def test_a_vocabulary_that_is_damaged_or_unknown_is_not_used(tmp_path: Path, mon
 
 def test_a_counter_serialises() -> None:
     data = SafeTokenCounter("cl100k_base").to_dict()
-    assert data == {"type": "tenancy.tokens.SafeTokenCounter", "init_parameters": {"encoding": "cl100k_base"}}
+    assert data == {"type": "tenancy.seam.tokens.SafeTokenCounter", "init_parameters": {"encoding": "cl100k_base"}}
     assert SafeTokenCounter.from_dict(data).encoding == "cl100k_base"  # type: ignore[attr-defined]
 
 

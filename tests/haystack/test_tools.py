@@ -12,11 +12,11 @@ from haystack.token_counters import ApproximateTokenCounter
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tenancy.answers import tokens_of
 from tenancy.errors import ConfigurationError, KeyUnavailable, ResultCorrupt, StorageUnavailable
-from tenancy.hooks import session_hooks
-from tenancy.tokens import SafeTokenCounter
-from tenancy.tools import SessionToolset
+from tenancy.seam.answers import tokens_of
+from tenancy.seam.hooks import session_hooks
+from tenancy.seam.tokens import SafeTokenCounter
+from tenancy.seam.tools import SessionToolset
 from tests.haystack.support import call, model, results_of, run
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(range(256))

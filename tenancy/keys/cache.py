@@ -1,0 +1,67 @@
+"""Unwrapped keys that are kept for a while: bounded in number and age."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+
+from tenancy.keys.material import SecretKey
+
+
+class KeyCache:
+    """
+    Keeps keys by everything that decides whether they are the right ones.
+
+    Nobody shares a key with the cache: it keeps a copy of what it is given and hands out copies, so that it may
+    overwrite its own whenever it likes. Age counts from when a key was put in, and the oldest leaves first; an old key
+    is never handed out, and is overwritten by the next call of any kind or by `close`. Safe for threads.
+
+    :param entries: How many keys at most; 0 keeps none.
+    :param seconds: How old a key may be.
+    :param monotonic: The time, in seconds from anywhere, never backwards.
+    """
+
+    def __init__(self, *, entries: int, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._limit = entries
+        self._seconds = seconds
+        self._monotonic = monotonic
+        self._lock = Lock()
+        # In the order they were put in, so that the oldest are the first.
+        self._kept: OrderedDict[Hashable, tuple[float, SecretKey]] = OrderedDict()
+
+    def get(self, identity: Hashable) -> SecretKey | None:
+        """Hand out a copy of a key, which the caller closes; `None` if it is not here (any more)."""
+        with self._lock:
+            self._evict()
+            kept = self._kept.get(identity)
+            return None if kept is None else kept[1].duplicate()
+
+    def put(self, identity: Hashable, key: SecretKey) -> None:
+        """Keep a copy of a key. The key itself stays the caller's."""
+        with self._lock:
+            before = self._kept.pop(identity, None)
+            if before is not None:
+                before[1].close()
+            self._kept[identity] = (self._monotonic() + self._seconds, key.duplicate())
+            self._evict()
+
+    def close(self) -> None:
+        """Overwrite and forget every key. The cache stays usable, and empty until the next `put`."""
+        with self._lock:
+            while self._kept:
+                self._drop_oldest()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __repr__(self) -> str:
+        return f"KeyCache({len(self)} keys)"
+
+    def _evict(self) -> None:
+        now = self._monotonic()
+        while self._kept and (len(self._kept) > self._limit or next(iter(self._kept.values()))[0] <= now):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        _, (_, key) = self._kept.popitem(last=False)
+        key.close()

@@ -1,0 +1,93 @@
+"""Key files: read only when nobody else can, made once and whole."""
+
+import contextlib
+import os
+import secrets
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tenancy.errors import ConfigurationError
+from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, new_entry, render_keyset
+
+_OWNER_ONLY = 0o600
+
+
+def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
+    """
+    Read a key file that is a regular file of ours and closed to everybody else.
+
+    :param owner_uid: Who must own it; the user of this process if `None`.
+    :returns: Its bytes, unparsed.
+    :raises ConfigurationError: If it is missing, a symbolic link or no file, has another owner, or others may read or
+        write it. Nothing is fixed on the quiet: a key that others could read is to be replaced, not hidden.
+    """
+    try:
+        # O_NONBLOCK: a FIFO in its place must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise ConfigurationError(f"The key file {path} does not exist.") from None
+    except (OSError, ValueError):
+        raise ConfigurationError(f"The key file {path} cannot be opened, or is a symbolic link.") from None
+    try:
+        fault = _fault_of(os.fstat(descriptor), os.geteuid() if owner_uid is None else owner_uid)
+        if fault is None:
+            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    raise ConfigurationError(f"The key file {path} {fault or 'cannot be read'}.")
+
+
+def _fault_of(status: os.stat_result, owner_uid: int) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid != owner_uid:
+        return "belongs to another user than the one of this process"
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        return "is open to group or others; its mode must be 0600"
+    return None
+
+
+def create_key_file(path: Path) -> None:
+    """
+    Make a key file with one new primary key, mode 0600, durable before this returns.
+
+    Whoever comes second finds the file of the first, whole: it gets its name only when it is complete.
+
+    :raises FileExistsError: If there is anything of that name. It is left as it is.
+    :raises ConfigurationError: If it cannot be made there. Nothing is left behind.
+    """
+    exists = False
+    try:
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            exists = not _create_in(directory, path.name)
+        finally:
+            os.close(directory)
+    except OSError:
+        raise ConfigurationError(f"The key file {path} cannot be made there.") from None
+    if exists:
+        raise FileExistsError("There is such a key file already.")
+
+
+def _create_in(directory: int, name: str) -> bool:
+    temporary = f".{name}.{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _OWNER_ONLY, dir_fd=directory)
+    try:
+        with open(descriptor, "wb") as file:
+            # The mode of `open` passes through the umask, which may take the owner's bits too.
+            os.fchmod(descriptor, _OWNER_ONLY)
+            entry = new_entry(now=datetime.now(UTC))
+            file.write(render_keyset((entry,)))
+            file.flush()
+            os.fsync(descriptor)
+        # A link is refused when the name is taken; a rename would replace what has it.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+            os.fsync(directory)
+            return True
+    finally:
+        os.unlink(temporary, dir_fd=directory)
+    return False

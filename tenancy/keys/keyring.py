@@ -1,0 +1,198 @@
+"""
+The key hierarchy: a provider's key wraps a tenant's key, which wraps a session's key, which seals its results.
+
+Each is bound to whom it is for, so that a wrapped key copied to another tenant or session opens nothing there.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tenancy.errors import ConfigurationError, ResultCorrupt
+from tenancy.keys.cache import KeyCache
+from tenancy.keys.material import KEY_BYTES, SecretKey
+from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
+from tenancy.sealing.cipher import unwrap_key, wrap_key
+from tenancy.sealing.context import bound_context
+
+_TENANT_LABEL: Final = "haystack-tenancy tenant key v1"
+_SESSION_LABEL: Final = "haystack-tenancy session key v1"
+_CHECK_LABEL: Final = "haystack-tenancy check value v1"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantKey:
+    """
+    A tenant's key as the catalogue keeps it.
+
+    :param provider: The name of the provider that wrapped it.
+    :param key_id: Which of the provider's keys did.
+    """
+
+    version: int
+    provider: str
+    key_id: str
+    wrapped: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """
+    A session's key as the catalogue keeps it.
+
+    :param tenant_key_version: Which of the tenant's keys wrapped it.
+    """
+
+    version: int
+    tenant_key_version: int
+    wrapped: bytes = field(repr=False)
+
+
+class Keyring:
+    """
+    Makes and opens the keys of tenants and sessions. Safe for threads.
+
+    Opened keys are kept for a while, by provider, wrapped bytes and full context: a row that was changed or is another
+    one's is never answered from what is kept. A row that is gone is for the caller to notice, who reads it each time.
+
+    :param provider: Wraps tenant keys. The keyring closes it.
+    :param cache_entries: How many opened keys are kept at most.
+    :param cache_seconds: For how long at most.
+    :param monotonic: The time the age of a kept key is measured with.
+    """
+
+    def __init__(
+        self,
+        provider: KeyProvider,
+        *,
+        cache_entries: int = 1024,
+        cache_seconds: float = 300.0,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._provider = provider
+        self._cache = KeyCache(entries=cache_entries, seconds=cache_seconds, monotonic=monotonic)
+
+    @property
+    def provider_name(self) -> str:
+        """The name of the provider that new tenant keys are wrapped by."""
+        return self._provider.name
+
+    @property
+    def primary_key_id(self) -> str:
+        """The provider's key that new tenant keys are wrapped by."""
+        return self._provider.primary_key_id
+
+    def new_tenant_key(self, *, tenant_id: str, version: int = 1) -> TenantKey:
+        """
+        Make a key for a tenant.
+
+        :raises KeyUnavailable: If the provider does not answer.
+        :raises KeyDestroyed: If the provider's key is gone for good.
+        """
+        with SecretKey.generate() as key:
+            wrapped = self._provider.wrap(key, context=_tenant_context(tenant_id, version))
+            row = TenantKey(version, self._provider.name, wrapped.key_id, wrapped.data)
+            self._cache.put((row, tenant_id), key)
+        return row
+
+    def new_session_key(
+        self, tenant_key: TenantKey, *, tenant_id: str, user_id: str, session_id: str, version: int = 1
+    ) -> SessionKey:
+        """
+        Make a key for a session, wrapped by its tenant's.
+
+        :raises KeyUnavailable: If the provider does not answer.
+        :raises KeyDestroyed: If the provider's key is gone for good.
+        :raises ResultCorrupt: If the tenant's key is not what was stored.
+        """
+        context = _session_context(tenant_id, user_id, session_id, tenant_key.version, version)
+        with self._tenant_key(tenant_key, tenant_id) as under, SecretKey.generate() as key:
+            row = SessionKey(version, tenant_key.version, wrap_key(key, under=under, context=context))
+            self._cache.put((tenant_key, row, tenant_id, user_id, session_id), key)
+        return row
+
+    def session_key(
+        self, tenant_key: TenantKey, session_key: SessionKey, *, tenant_id: str, user_id: str, session_id: str
+    ) -> SecretKey:
+        """
+        Open a session's key.
+
+        :returns: The key. It is the caller's alone, who closes it.
+        :raises KeyUnavailable: If the provider does not answer.
+        :raises KeyDestroyed: If the provider's key is gone for good.
+        :raises ResultCorrupt: If one of the two keys is not what was stored, or not for this session.
+        """
+        identity = (tenant_key, session_key, tenant_id, user_id, session_id)
+        kept = self._cache.get(identity)
+        if kept is not None:
+            return kept
+        if session_key.tenant_key_version != tenant_key.version:
+            raise ResultCorrupt("A session's key was wrapped by another version of its tenant's key.")
+        context = _session_context(tenant_id, user_id, session_id, tenant_key.version, session_key.version)
+        with self._tenant_key(tenant_key, tenant_id) as under:
+            key = unwrap_key(session_key.wrapped, under=under, context=context)
+        self._cache.put(identity, key)
+        return key
+
+    def check_value(self, *, catalogue_id: str) -> WrappedKey:
+        """
+        Seal a known value with the primary key, to tell later whether it is still the right one.
+
+        :raises KeyUnavailable: If the provider does not answer.
+        """
+        with SecretKey(bytes(KEY_BYTES)) as known:
+            return self._provider.wrap(known, context=bound_context(_CHECK_LABEL, catalogue_id))
+
+    def require_check_value(self, stored: WrappedKey, *, provider: str, catalogue_id: str) -> None:
+        """
+        Refuse a key that is not the one a catalogue was made with.
+
+        :param stored: What `check_value` returned when the catalogue was made.
+        :param provider: The provider's name at that time.
+        :raises ConfigurationError: If key or provider are others.
+        :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
+        :raises KeyDestroyed: If the key is gone for good.
+        """
+        if provider != self._provider.name:
+            raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
+        try:
+            with self._provider.unwrap(stored, context=bound_context(_CHECK_LABEL, catalogue_id)):
+                return
+        except (UnknownKey, ResultCorrupt):
+            pass
+        raise ConfigurationError("The key that is configured is not the one this catalogue was made with.")
+
+    def close(self) -> None:
+        """Overwrite all keys that are kept, and close the provider."""
+        self._cache.close()
+        self._provider.close()
+
+    def __repr__(self) -> str:
+        return f"Keyring({self._provider.name!r})"
+
+    def _tenant_key(self, row: TenantKey, tenant_id: str) -> SecretKey:
+        kept = self._cache.get((row, tenant_id))
+        if kept is not None:
+            return kept
+        if row.provider != self._provider.name:
+            raise UnknownKey("The key of this tenant belongs to a provider that is not configured.")
+        context = _tenant_context(tenant_id, row.version)
+        key = self._provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
+        self._cache.put((row, tenant_id), key)
+        return key
+
+
+def _tenant_context(tenant_id: str, version: int) -> bytes:
+    return _context(_TENANT_LABEL, tenant_id, version)
+
+
+def _session_context(tenant_id: str, user_id: str, session_id: str, tenant_key_version: int, version: int) -> bytes:
+    return _context(_SESSION_LABEL, tenant_id, user_id, session_id, tenant_key_version, version)
+
+
+def _context(*parts: str | int) -> bytes:
+    try:
+        return bound_context(*parts)
+    except ValueError:
+        raise ResultCorrupt("A stored key has a version that none can have.") from None

@@ -1,0 +1,160 @@
+"""
+Where key-encryption keys live. A provider wraps and unwraps a tenant's keys; the keys it does that with never leave it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable
+from tenancy.keys.files import create_key_file, read_key_file
+from tenancy.keys.keyset import KeysetEntry, KeysetError, KeyState, parse_keyset, parse_single_key
+from tenancy.keys.material import SecretKey
+from tenancy.sealing.cipher import unwrap_key, wrap_key
+
+__all__ = ["KeyProvider", "KeysetProvider", "UnknownKey", "WrappedKey", "create_key_file", "open_key_provider"]
+
+#: Upper case only: what else stands there may be a key that somebody put into the wrong place, and is not repeated.
+_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedKey:
+    """
+    A key sealed by a provider.
+
+    :param key_id: Which of the provider's keys sealed it.
+    :param data: What the provider needs to open it again.
+    """
+
+    key_id: str
+    data: bytes = field(repr=False)
+
+
+class UnknownKey(KeyUnavailable):
+    """None of the keys that are configured has this id. Configuring it again helps; nothing is lost meanwhile."""
+
+
+class KeyProvider(Protocol):
+    """
+    Wraps and unwraps keys. Safe for threads.
+
+    Callers promise: `context` is never empty, and a `WrappedKey` is one this or another provider returned, or one that
+    was tampered with. What a provider must promise stands with each method.
+    """
+
+    @property
+    def name(self) -> str:
+        """What kind of provider it is: stands with each tenant key. At most 32 ASCII characters."""
+
+    @property
+    def primary_key_id(self) -> str:
+        """The key that `wrap` uses. At most 255 ASCII characters."""
+
+    def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
+        """
+        Seal a key, bound to `context`: it must open with this context only.
+
+        :raises KeyUnavailable: If the provider does not answer, or does not let us.
+        :raises KeyDestroyed: If its primary key is gone for good.
+        """
+
+    def unwrap(self, wrapped: WrappedKey, *, context: bytes) -> SecretKey:
+        """
+        Open what `wrap` returned. The caller closes the key.
+
+        :raises KeyUnavailable: If the provider does not answer, does not let us, or has no such key.
+        :raises KeyDestroyed: If that key is gone for good.
+        :raises ResultCorrupt: If `wrapped` was changed, or belongs to another key or context.
+        """
+
+    def close(self) -> None:
+        """Forget all secrets. Nothing else is called afterwards. May be repeated."""
+
+
+class KeysetProvider:
+    """
+    Wraps with the keys of a keyset, read once.
+
+    :param name: `"file"` or `"env"`.
+    :param entries: The keyset, with exactly one primary key. Its keys belong to the provider from here on.
+    """
+
+    def __init__(self, name: str, entries: Sequence[KeysetEntry]) -> None:
+        self._name = name
+        self._entries = {entry.key_id: entry for entry in entries}
+        (self._primary_key_id,) = (entry.key_id for entry in entries if entry.state is KeyState.PRIMARY)
+
+    @property
+    def name(self) -> str:
+        """Where the keyset came from."""
+        return self._name
+
+    @property
+    def primary_key_id(self) -> str:
+        """The id of the primary key."""
+        return self._primary_key_id
+
+    def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
+        """See `KeyProvider`."""
+        under = self._usable(self._primary_key_id)
+        return WrappedKey(self._primary_key_id, wrap_key(key, under=under, context=context))
+
+    def unwrap(self, wrapped: WrappedKey, *, context: bytes) -> SecretKey:
+        """See `KeyProvider`. A key is looked up by its id, never tried."""
+        return unwrap_key(wrapped.data, under=self._usable(wrapped.key_id), context=context)
+
+    def close(self) -> None:
+        """Overwrite all keys."""
+        for entry in self._entries.values():
+            if entry.key is not None:
+                entry.key.close()
+
+    def _usable(self, key_id: str) -> SecretKey:
+        entry = self._entries.get(key_id)
+        if entry is None:
+            raise UnknownKey("The key this data is under is not among those that are configured.")
+        if entry.key is None:
+            raise KeyDestroyed("The key this data is under was destroyed.")
+        if entry.state is KeyState.DISABLED:
+            raise KeyUnavailable("The key this data is under is disabled.")
+        return entry.key
+
+    def __repr__(self) -> str:
+        return f"KeysetProvider({self._name!r}, keys={len(self._entries)})"
+
+
+def open_key_provider(location: str) -> KeyProvider:
+    """
+    Open the keys a setting names.
+
+    :param location: `file:PATH`, a keyset file of mode 0600; or `env:NAME`, an environment variable that holds a keyset
+        or a single key (base64 of 32 bytes, whose id is derived from it). White space around the value is ignored.
+    :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
+    """
+    scheme, _, rest = location.partition(":")
+    if scheme == "file" and rest:
+        path, subject = Path(rest), f"The key file {rest}"
+        return _opened(scheme, subject, lambda: parse_keyset(read_key_file(path)))
+    if scheme == "env" and _VARIABLE.match(rest):
+        return _opened(scheme, f"The environment variable {rest}", lambda: _variable(rest))
+    raise ConfigurationError("The setting keys must be file:PATH or env:NAME, with NAME in upper case.")
+
+
+def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...]]) -> KeyProvider:
+    try:
+        return KeysetProvider(name, read())
+    except KeysetError as error:
+        fault = str(error)
+    # Out of the handler, whose frames hold the document: a traceback may be printed with its variables.
+    raise ConfigurationError(f"{subject} {fault}.")
+
+
+def _variable(name: str) -> tuple[KeysetEntry, ...]:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise KeysetError("should hold the key and is not set")
+    return parse_keyset(value.encode("utf-8", "replace")) if value.startswith("{") else parse_single_key(value)

@@ -1,0 +1,110 @@
+"""
+The columns of a sealed result, and the context they bind it to.
+
+They stand in clear in the catalogue, so whoever can write there can edit them. Each is a field of the bound context:
+an edited one makes the result unreadable and nothing else.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from tenancy.errors import ResultCorrupt
+from tenancy.sealing.context import bound_context
+
+FORMAT: Final = 1
+SUITE_COBBLESTONE_256: Final = 1
+
+_CONTENT_LABEL = bound_context("haystack-tenancy result content v1")
+_CARD_LABEL = bound_context("haystack-tenancy result card v1")
+
+
+class Kind(IntEnum):
+    """What was written, and so what reading gives back. Never guessed from the bytes."""
+
+    TEXT = 0
+    BYTES = 1
+
+
+class Codec(IntEnum):
+    """How the segments are stored. `ZSTD`: at least one of them is compressed."""
+
+    IDENTITY = 0
+    ZSTD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Whose result it is and which: opaque ids, each a field of the bound context."""
+
+    tenant_id: str = field(repr=False)
+    user_id: str = field(repr=False)
+    session_id: str = field(repr=False)
+    result_id: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """
+    A result's columns in the catalogue.
+
+    :param size_bytes: The plaintext's size: of text, in UTF-8. What is charged.
+    :param stored_bytes: The body's size.
+    :param key_version: Which of the session's keys it is sealed with.
+    :param header: Salt and commitment of the body, 56 bytes. Without it the body is noise.
+    :param card: The sealed card, with a header of its own.
+    """
+
+    format: int
+    suite: int
+    kind: int
+    codec: int
+    size_bytes: int
+    stored_bytes: int
+    key_version: int
+    header: bytes = field(repr=False)
+    card: bytes = field(repr=False)
+
+
+def bound_columns(
+    *, format_: int, suite: int, kind: int, codec: int, size_bytes: int, key_version: int, binding: Binding
+) -> bytes:
+    """Write down what card and content are both bound to. A part of a context; a label goes in front."""
+    numbers = (format_, suite, kind, codec, size_bytes, key_version)
+    return bound_context(*numbers, binding.tenant_id, binding.user_id, binding.session_id, binding.result_id)
+
+
+def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
+    """
+    Refuse what this version does not know, and write down what the rest is bound to.
+
+    :raises ResultCorrupt: If a column has no value that sealing could have written.
+    """
+    if (
+        envelope.format != FORMAT
+        or envelope.suite != SUITE_COBBLESTONE_256
+        or envelope.kind not in (Kind.TEXT, Kind.BYTES)
+        or envelope.codec not in (Codec.IDENTITY, Codec.ZSTD)
+        or not 0 <= envelope.size_bytes < 1 << 63
+        or not 0 <= envelope.key_version < 1 << 63
+    ):
+        raise ResultCorrupt
+    return bound_columns(
+        format_=envelope.format,
+        suite=envelope.suite,
+        kind=envelope.kind,
+        codec=envelope.codec,
+        size_bytes=envelope.size_bytes,
+        key_version=envelope.key_version,
+        binding=binding,
+    )
+
+
+def content_context(bound: bytes) -> bytes:
+    """The context of the content. `bound` comes from one of the functions above."""
+    return _CONTENT_LABEL + bound
+
+
+def card_context(bound: bytes, header: bytes) -> bytes:
+    """The context of the card. The content's header binds it to this very sealing, and to nothing once overwritten."""
+    return _CARD_LABEL + bound + bound_context(header)

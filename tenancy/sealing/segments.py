@@ -1,0 +1,209 @@
+"""
+How text is cut into segments, so that a page of it can be opened without the rest.
+
+A segment is at most 32 KiB of UTF-8, cut between characters and compressed on its own when that makes it shorter. The
+table of the segments is sealed with the result's card. `docs/format.md` pins both.
+"""
+
+import struct
+import sys
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import le
+from typing import Final
+
+from tenancy.errors import ResultCorrupt
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+SEGMENT_BYTES: Final = 32 * 1024
+
+#: Below this a frame's own bytes eat what it saves.
+_WORTH_TRYING_BYTES = 512
+#: The cheapest level: the text is read back once or twice, if at all.
+_LEVEL = 1
+#: The bit in the fifth byte of a frame (RFC 8878, 3.1.1.1.1.2) that says: one piece, no window but the content itself.
+_SINGLE_SEGMENT = 0x20
+#: Half a segment: so many bytes of text are there at least for each segment but one, so that a table stays small.
+_FILL_BYTES = SEGMENT_BYTES // 2
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_HEAD = struct.Struct("<QQIB")
+_RAW, _PACKED = 0, 1
+#: Columns in the table: stored bytes, plain bytes, characters, newlines.
+_COLUMNS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentTable:
+    """
+    Where each segment is and what it holds; one entry a segment in each column.
+
+    :param total_lines: Newlines in the whole text, and one more for an unfinished last line.
+    """
+
+    stored_bytes: tuple[int, ...] = field(repr=False)
+    plain_bytes: tuple[int, ...] = field(repr=False)
+    chars: tuple[int, ...] = field(repr=False)
+    newlines: tuple[int, ...] = field(repr=False)
+    total_chars: int
+    total_lines: int
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether any segment is stored compressed."""
+        return self.stored_bytes != self.plain_bytes
+
+    def spans(self, offset: int, max_chars: int) -> Iterator[tuple[int, int, int]]:
+        """
+        Find the segments that hold the characters from `offset` on.
+
+        :returns: For each its index, where its stored bytes start, and how many characters stand before it.
+        """
+        end = min(offset + max_chars, self.total_chars)
+        if offset >= end:
+            return
+        ends = list(accumulate(self.chars))
+        first, last = bisect_right(ends, offset), bisect_right(ends, end - 1)
+        start = sum(self.stored_bytes[:first])
+        for index in range(first, last + 1):
+            yield index, start, ends[index] - self.chars[index]
+            start += self.stored_bytes[index]
+
+
+def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], SegmentTable]:
+    """
+    Cut a text into segments and compress those for which it pays.
+
+    :returns: The size of the text in bytes of UTF-8 (lone surrogates as three bytes), the segments as they are stored,
+        and their table.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    view = memoryview(data)
+    size = len(data)
+    is_ascii = len(text) == size
+    compressor = zstd.ZstdCompressor(level=_LEVEL) if compress and size >= _WORTH_TRYING_BYTES else None
+    segments: list[bytes | memoryview] = []
+    plain_bytes, chars, newlines = [], [], []
+    start = 0
+    while start < size:
+        end = min(start + SEGMENT_BYTES, size)
+        # Back to the start of a character.
+        while end < size and data[end] & 0xC0 == 0x80:
+            end -= 1
+        segment: bytes | memoryview = view[start:end]
+        plain_bytes.append(end - start)
+        chars.append(end - start if is_ascii else len(data[start:end].translate(None, _CONTINUATION)))
+        newlines.append(data.count(b"\n", start, end))
+        if compressor is not None and end - start >= _WORTH_TRYING_BYTES:
+            packed = compressor.compress(segment, zstd.ZstdCompressor.FLUSH_FRAME)
+            if len(packed) < end - start:
+                segment = packed
+        segments.append(segment)
+        start = end
+    table = SegmentTable(
+        stored_bytes=tuple(map(len, segments)),
+        plain_bytes=tuple(plain_bytes),
+        chars=tuple(chars),
+        newlines=tuple(newlines),
+        total_chars=len(text),
+        total_lines=sum(newlines) + (size > 0 and data[-1] != 0x0A),
+    )
+    return size, segments, table
+
+
+def open_segments(content: bytes, table: SegmentTable) -> str:
+    """
+    Turn the stored bytes of all segments back into the text.
+
+    :raises ResultCorrupt: See `open_segment`.
+    """
+    view = memoryview(content)
+    ends = accumulate(table.stored_bytes)
+    return "".join(open_segment(view[end - table.stored_bytes[i] :], table, i) for i, end in enumerate(ends))
+
+
+def open_segment(content: memoryview, table: SegmentTable, index: int) -> str:
+    """
+    Turn one segment's stored bytes back into text. Inflating stops at its length, whatever its frame claims.
+
+    :param content: Stored bytes that start with the segment; what follows does not matter.
+    :raises ResultCorrupt: If the segment is not exactly one frame of exactly that many bytes and characters.
+    """
+    stored, plain_bytes = content[: table.stored_bytes[index]], table.plain_bytes[index]
+    plain = stored if len(stored) == plain_bytes else _inflate(stored, plain_bytes)
+    text = None
+    with suppress(UnicodeDecodeError):
+        text = str(plain, "utf-8", "surrogatepass")
+    # Out of the handler: the decoder's error holds the whole segment.
+    if text is None or len(text) != table.chars[index]:
+        raise ResultCorrupt
+    return text
+
+
+def pack_table(table: SegmentTable) -> bytes:
+    """Write the table: totals, the number of segments, and the columns one after the other, packed when it pays."""
+    columns = (*table.stored_bytes, *table.plain_bytes, *table.chars, *table.newlines)
+    raw = struct.pack(f"<{len(columns)}I", *columns)
+    packed = zstd.compress(raw, _LEVEL) if len(raw) >= _WORTH_TRYING_BYTES else raw
+    # Of a table that is larger than the compressor's window the frame would not be in one piece.
+    pays = len(packed) < len(raw) and packed[4] & _SINGLE_SEGMENT
+    body, how = (packed, _PACKED) if pays else (raw, _RAW)
+    return _HEAD.pack(table.total_chars, table.total_lines, len(table.stored_bytes), how) + body
+
+
+def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> SegmentTable:
+    """
+    Read what `pack_table` wrote, and hold it against what is known of the content.
+
+    :param size_bytes: The bytes of the whole text.
+    :param content_bytes: The bytes of all stored segments together.
+    :raises ResultCorrupt: If it is not exactly a table, or not the table of a text and content of these sizes.
+    """
+    if len(data) < _HEAD.size:
+        raise ResultCorrupt
+    total_chars, total_lines, count, how = _HEAD.unpack_from(data)
+    # Before it gets memory.
+    if count > 1 + size_bytes // _FILL_BYTES or how not in (_RAW, _PACKED):
+        raise ResultCorrupt
+    raw_bytes = count * _COLUMNS * 4
+    raw = data[_HEAD.size :] if how == _RAW else _inflate(data[_HEAD.size :], raw_bytes)
+    if len(raw) != raw_bytes:
+        raise ResultCorrupt
+    values = struct.unpack(f"<{count * _COLUMNS}I", raw)
+    stored, plain, chars, newlines = (values[at * count : (at + 1) * count] for at in range(_COLUMNS))
+    lines = sum(newlines)
+    is_consistent = (
+        sum(plain) == size_bytes
+        and sum(stored) == content_bytes
+        and sum(chars) == total_chars
+        and lines <= total_lines <= lines + (size_bytes > 0)
+        and min(stored, default=1) > 0
+        and max(plain, default=0) <= SEGMENT_BYTES
+        and all(map(le, stored, plain))
+        and all(map(le, chars, plain))
+        and all(map(le, newlines, chars))
+    )
+    if not is_consistent:
+        raise ResultCorrupt
+    return SegmentTable(stored, plain, chars, newlines, total_chars, total_lines)
+
+
+def _inflate(frame: bytes | memoryview, plain_bytes: int) -> bytes:
+    plain = None
+    with suppress(zstd.ZstdError):
+        # Every frame of ours says how long it is, and is in one piece; any other is not opened at all. So inflating
+        # takes the memory of `plain_bytes`, whatever the frame goes on to claim.
+        if zstd.get_frame_info(frame).decompressed_size == plain_bytes and frame[4] & _SINGLE_SEGMENT:
+            decompressor = zstd.ZstdDecompressor()
+            plain = decompressor.decompress(frame, max_length=plain_bytes)
+            if not decompressor.eof or decompressor.unused_data:
+                plain = None
+    if plain is None or len(plain) != plain_bytes:
+        raise ResultCorrupt
+    return plain

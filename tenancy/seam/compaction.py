@@ -1,0 +1,133 @@
+"""The `before_llm` hook: old results move into the session, or away, before the context window is full."""
+
+import warnings
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from haystack.components.agents.state import State, replace_values
+from haystack.core.serialization import default_from_dict, default_to_dict
+from haystack.dataclasses import ChatMessage
+from haystack.hooks.compaction import CompactionHook, ToolResultOffloadCompactor, ToolResultPruningCompactor
+from haystack.token_counters import TokenCounter
+from haystack.utils.experimental import ExperimentalWarning
+
+from tenancy.errors import TenancyError
+from tenancy.events import emit
+from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
+from tenancy.seam.offload import META_KEY
+from tenancy.seam.state_view import StateView
+from tenancy.seam.tokens import SafeTokenCounter
+from tenancy.seam.tools import read_tool_of
+
+if TYPE_CHECKING:
+    from tenancy.session import Session
+
+#: Haystack's mark for "already offloaded"; its value holds the references. Part of `ToolResultPruningCompactor`'s API.
+_OFFLOADED = "tool_result_offloaded"
+
+
+class SessionCompactionHook:
+    """
+    Haystack's `CompactionHook` twice: old results are offloaded into the session, then, if need be, pruned.
+
+    Read-backs are never stored again: pruning takes them away, and the call that stays names the reference. Without a
+    session, or without a tool that could read back, only pruning runs. It never raises by accident.
+    """
+
+    allowed_hook_points = ("before_llm",)
+
+    def __init__(
+        self, *, context_window: int, preview_chars: int = 200, token_counter: TokenCounter | None = None
+    ) -> None:
+        """
+        Make the hook.
+
+        :param context_window: The model's window in tokens.
+        :param preview_chars: Leading characters of each offloaded text that stay in its pointer.
+        :param token_counter: Measures the conversation. `SafeTokenCounter` by default.
+        :raises ValueError: From Haystack, if the window is not positive or the preview is negative.
+        """
+        self.context_window = context_window
+        self.preview_chars = preview_chars
+        self.token_counter = token_counter or SafeTokenCounter()
+        with warnings.catch_warnings():
+            # Haystack says at each construction that its compaction may change. Canary tests watch that for our users.
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            self._offload = CompactionHook(
+                ToolResultOffloadCompactor(RoutedStore(), preview_chars=preview_chars),
+                context_window=context_window,
+                token_counter=self.token_counter,
+            )
+            self._prune = CompactionHook(
+                ToolResultPruningCompactor(), context_window=context_window, token_counter=self.token_counter
+            )
+
+    def run(self, state: State) -> None:
+        """
+        Compact the conversation if it fills too much of the window.
+
+        :param state: The Agent's live `State`. Its `messages` are rewritten if something was compacted.
+        """
+        # There is no `run_async`: the Agent then calls this one in a worker thread, where it may wait for the store.
+        for step in (self._run_offload, self._prune.run):
+            try:
+                step(state)
+            except Exception as error:  # noqa: BLE001 - a raising hook would end the run
+                emit("compaction_failed", error=type(error).__name__)
+
+    def _run_offload(self, state: State) -> None:
+        session = binding_of(state).session
+        if session is None or read_tool_of(state) is None:
+            return
+        messages: list[ChatMessage] = state.data.get("messages") or []
+        disguised = [_disguised(message) if META_KEY in message.meta else message for message in messages]
+        originals = {id(new): old for new, old in zip(disguised, messages, strict=True)}
+        view = StateView(state, messages=disguised)
+        written: list[str] = []
+        with bound(Binding(session, written=written)):
+            self._offload.run(view)
+        compacted: list[ChatMessage] = view.data["messages"]
+        if compacted is not disguised:
+            state.set("messages", [originals.get(id(message), message) for message in compacted], replace_values)
+        _forget(session, written, kept=compacted)
+
+    def warm_up(self) -> None:
+        """Warm up the token counter."""
+        self._offload.warm_up()
+
+    def close(self) -> None:
+        """Release the token counter's resources."""
+        self._offload.close()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Serialise the settings. There is no session and no secret in it."""
+        return default_to_dict(
+            self,
+            context_window=self.context_window,
+            preview_chars=self.preview_chars,
+            token_counter=self.token_counter,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "SessionCompactionHook":
+        """Make the hook from what `to_dict` returned."""
+        return default_from_dict(cls, data)
+
+
+def _disguised(message: ChatMessage) -> ChatMessage:
+    # The offload compactor leaves alone what is offloaded already. A read-back is, and a notice must not be.
+    result = message.tool_call_result
+    if result is None:
+        return message
+    return ChatMessage.from_tool(
+        tool_result=result.result, origin=result.origin, error=result.error, meta={**message.meta, _OFFLOADED: ["-"]}
+    )
+
+
+def _forget(session: "Session", written: list[str], *, kept: list[ChatMessage]) -> None:
+    # Haystack drops a pointer that would be longer than its result, and the parts before one that failed.
+    referenced = {reference for message in kept for reference in message.meta.get(_OFFLOADED) or ()}
+    for reference in written:
+        if reference not in referenced:
+            with suppress(TenancyError):
+                session.delete(reference)

@@ -1,0 +1,96 @@
+"""`read_result`: one page of a stored result."""
+
+import base64
+import mimetypes
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from haystack.dataclasses import ImageContent, TextContent
+from haystack.token_counters import TokenCounter
+
+from tenancy.errors import ResultNotFound
+from tenancy.seam.answers import as_number, as_reference, longest_fitting
+from tenancy.seam.notices import printable
+
+if TYPE_CHECKING:
+    from tenancy.reading import Page
+    from tenancy.session import Session
+
+#: English takes about 4.4 characters for a token, code 3, so this is enough to fill a page.
+_CHARS_PER_TOKEN: Final = 5
+#: What generators accept as images.
+_IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+
+Answer = str | list[TextContent | ImageContent]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """
+    Reads pages for a model.
+
+    :param counter: Counts a page.
+    :param page_tokens: The most tokens an answer takes.
+    :param images: Whether an image comes as `ImageContent`; a description otherwise.
+    """
+
+    counter: TokenCounter
+    page_tokens: int
+    images: bool
+
+    def read(self, session: "Session", *, reference: object, offset: object, name: str) -> Answer:
+        """
+        Return a page, or a sentence that says why there is none.
+
+        :param session: The session of the run.
+        :param reference: What the model gave.
+        :param offset: What the model gave.
+        :param name: The registered name of the tool, for the hint.
+        :raises TenancyError: Whatever the session raises.
+        """
+        wanted = as_reference(reference)
+        if wanted is None:
+            raise ResultNotFound
+        start = as_number(offset if offset is not None else 0)
+        if start is None or start < 0:
+            return "offset must be a whole number of characters, 0 or more."
+        try:
+            page = session.read_page(wanted, offset=start, max_chars=self.page_tokens * _CHARS_PER_TOKEN)
+        except ValueError:
+            return _described(session.read(wanted), reference=wanted, images=self.images)
+        return self._page(page, reference=wanted, name=name)
+
+    def _page(self, page: "Page", *, reference: str, name: str) -> str:
+        if not page.text:
+            return f"[Past the end: the result has {page.total_chars} characters.]"
+
+        def compose(length: int) -> str:
+            return _header(page, length, reference=reference, name=name) + printable(page.text[:length])
+
+        length = longest_fitting(compose, length=len(page.text), budget=self.page_tokens, counter=self.counter)
+        return compose(_at_a_line_end(page.text, length))
+
+
+def _at_a_line_end(text: str, length: int) -> int:
+    if length == len(text):
+        return length
+    line_end = text.rfind("\n", length * 3 // 4, length)
+    return line_end + 1 if line_end >= 0 else length
+
+
+def _header(page: "Page", length: int, *, reference: str, name: str) -> str:
+    end = page.offset + length
+    where = f"[characters {page.offset}-{end} of {page.total_chars}"
+    if end >= page.total_chars:
+        return f"{where}, the end]\n"
+    return f"{where}; next: {name}(reference='{reference}', offset={end})]\n"
+
+
+def _described(content: str | bytes, *, reference: str, images: bool) -> Answer:
+    # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
+    media_type = mimetypes.guess_type(f"result.{reference.rpartition('.')[2]}")[0] if "." in reference else None
+    about = f"[{media_type or 'binary data'}, {len(content)} bytes]"
+    if not images or media_type not in _IMAGE_TYPES or isinstance(content, str):
+        return f"{about}\nIt cannot be read as text."
+    image = ImageContent(base64_image=base64.b64encode(content).decode(), mime_type=media_type, validation=False)
+    return [TextContent(text=about), image]
