@@ -15,7 +15,7 @@ from stores.errors import Conflict, StoreError
 from tenancy.backend import Backend
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
-from tenancy.catalogue.results import Doomed
+from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit

@@ -16,9 +16,9 @@ from tenancy.errors import ConfigurationError, SessionNotFound, StorageUnavailab
 from tenancy.listing import SessionInfo, list_sessions
 from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
-from tenancy.scope import Scope, require_identifier
+from tenancy.scope import Scope, require_identifier, require_owner
 from tenancy.session import OpeningSession, Session
-from tenancy.startup import Parts, assemble, prepare_local, prepare_settings
+from tenancy.startup import Parts, assemble, prepare_local, prepare_settings, require_inline_bytes
 from tenancy.translation import translated
 from tenancy.verify import Progress as VerifyProgress
 from tenancy.verify import Verifier, VerifyReport
@@ -85,7 +85,7 @@ class SessionManager:
         :raises SchemaOutdated: If its catalogue is of an older or newer version.
         """
         # Before anything is made.
-        inline_bytes = _inline(inline_bytes)
+        inline_bytes = require_inline_bytes(inline_bytes)
         _require_kinds(limits=limits, lifetime=lifetime)
         parts = prepare_local(Path(path), durability=durability)
         return cls(parts, limits=limits, lifetime=lifetime, inline_bytes=inline_bytes)
@@ -98,7 +98,7 @@ class SessionManager:
         :raises ConfigurationError: If a setting names something that cannot be used.
         :raises SchemaOutdated: If the schema is missing, older or newer.
         """
-        inline_bytes = _inline(settings.inline_bytes)
+        inline_bytes = require_inline_bytes(settings.inline_bytes)
         parts = prepare_settings(settings)
         return cls(parts, limits=settings.limits, lifetime=settings.lifetime, inline_bytes=inline_bytes)
 
@@ -165,7 +165,7 @@ class SessionManager:
 
         :raises ConfigurationError: If a session is given without a user.
         """
-        _require_level(tenant, user, session)
+        require_owner(tenant, user, session)
         self._require_open()
         with translated():
             return self._backend.catalogue.administration.usage(tenant=tenant, user=user, session=session)
@@ -177,7 +177,7 @@ class SessionManager:
         :raises SessionNotFound: If there is no such tenant, user or session.
         :raises ConfigurationError: If a session is given without a user.
         """
-        _require_level(tenant, user, session)
+        require_owner(tenant, user, session)
         self._require_open()
         with translated():
             found = self._backend.catalogue.administration.limits(tenant=tenant, user=user, session=session)
@@ -196,7 +196,7 @@ class SessionManager:
             was changed.
         :raises SessionNotFound: If there is no such tenant, user or session.
         """
-        limits.require_level(_require_level(tenant, user, session))
+        limits.require_level(require_owner(tenant, user, session))
         self._require_open()
         with translated():
             if not self._backend.catalogue.administration.set_limits(limits, tenant=tenant, user=user, session=session):
@@ -306,28 +306,8 @@ class SessionManager:
         raise TypeError("A SessionManager cannot be pickled. Make one in each process.")
 
 
-def _require_level(tenant: str, user: str | None, session: str | None) -> str:
-    """Check the names of one tenant, user or session and say which of them it is."""
-    if session is not None and user is None:
-        raise ConfigurationError("A session is named within a user: give user too.")
-    require_identifier(tenant, "tenant")
-    if user is None:
-        return "tenant"
-    require_identifier(user, "user")
-    if session is None:
-        return "user"
-    require_identifier(session, "session")
-    return "session"
-
-
 def _require_kinds(*, limits: object, lifetime: object) -> None:
     if not isinstance(limits, Limits | None):
         raise ConfigurationError("limits must be a tenancy.Limits.")
     if not isinstance(lifetime, Lifetime | None):
         raise ConfigurationError("lifetime must be a tenancy.Lifetime.")
-
-
-def _inline(value: int) -> int:
-    if type(value) is not int or value < 0:
-        raise ConfigurationError("inline_bytes must be a whole number of at least 0.")
-    return value

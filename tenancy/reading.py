@@ -9,7 +9,7 @@ from typing import Final
 from stores.blob import Namespace
 from stores.errors import BlobCorrupt, BlobNotFound
 from tenancy.backend import Backend
-from tenancy.catalogue.results import StoredResult
+from tenancy.catalogue.result_rows import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.clock import to_datetime
 from tenancy.errors import ResultCorrupt, ResultNotFound

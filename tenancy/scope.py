@@ -5,7 +5,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Self
 
-from tenancy.errors import ScopeError
+from tenancy.errors import ConfigurationError, ScopeError
 
 MAX_IDENTIFIER_CHARS = 255
 
@@ -66,3 +66,23 @@ def require_identifier(value: str, field: str) -> str:
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in value):
         raise ScopeError(f"The {field} must not contain control characters or lone surrogates.")
     return value
+
+
+def require_owner(tenant: str, user: str | None, session: str | None) -> str:
+    """
+    Check the names of one tenant, user or session and say which of them it is.
+
+    :returns: `"tenant"`, `"user"` or `"session"`.
+    :raises ScopeError: If a name is not acceptable.
+    :raises ConfigurationError: If a session is given without its user.
+    """
+    if session is not None and user is None:
+        raise ConfigurationError("A session is named within a user: give user too.")
+    require_identifier(tenant, "tenant")
+    if user is None:
+        return "tenant"
+    require_identifier(user, "user")
+    if session is None:
+        return "user"
+    require_identifier(session, "session")
+    return "session"

@@ -157,6 +157,13 @@ def _closed_on_failure(keyring: Keyring) -> Iterator[Keyring]:
         raise
 
 
+def require_inline_bytes(value: int) -> int:
+    """Refuse anything but a whole number of at least 0."""
+    if type(value) is not int or value < 0:
+        raise ConfigurationError("inline_bytes must be a whole number of at least 0.")
+    return value
+
+
 def _make_private(path: Path) -> None:
     try:
         # The parent is not made: a mistyped path should not grow a tree.

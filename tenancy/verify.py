@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stores.errors import BlobCorrupt, BlobNotFound, StoreError
 from tenancy.backend import Backend
-from tenancy.catalogue.results import StoredResult
+from tenancy.catalogue.result_rows import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
 from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt

@@ -8,7 +8,8 @@ from typing import Final, Self
 from stores.errors import StoreError
 from stores.names import mint_name
 from tenancy.backend import Backend
-from tenancy.catalogue.results import LEASE_US, NewResult
+from tenancy.catalogue.result_rows import NewResult
+from tenancy.catalogue.results import LEASE_US
 from tenancy.catalogue.sessions import OpenedSession
 from tenancy.cleanup import Cleaner
 from tenancy.errors import QuotaExceeded

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 from stores.sql import Database, Statement
 from tenancy.catalogue.counters import set_counters
 from tenancy.catalogue.moments import Moments, now_us
+from tenancy.catalogue.result_rows import StoredResult, stored_result
 from tenancy.catalogue.result_statements import stored_columns
-from tenancy.catalogue.results import StoredResult, stored_result
 from tenancy.catalogue.sessions import Ids
 from tenancy.schema import BLOBS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, USAGE
 

@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from stores.sql import Database, Statement, Transaction
 from tenancy.catalogue.counters import read_counters, refund, remove_counters
 from tenancy.catalogue.moments import Moments, now_us
-from tenancy.catalogue.results import LEASE_US, Doomed
+from tenancy.catalogue.result_rows import Doomed
+from tenancy.catalogue.results import LEASE_US
 from tenancy.catalogue.sessions import Ids, end_session
 from tenancy.schema import CATALOGUE, RECEIPTS, RESULTS, SESSIONS, USERS
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from tenancy import ConfigurationError, Lifetime, Limits, SchemaOutdated, SessionManager, TenancyError
-from tenancy.keys.providers import create_key_file
 from tenancy.keys.keyring import Keyring
+from tenancy.keys.providers import create_key_file
 
 WHO = {"tenant": "acme", "user": "ann"}
 
