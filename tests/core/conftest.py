@@ -9,6 +9,7 @@ from tenancy import Session, SessionManager
 from tests.conftest import ManagerFactory
 from tests.core.interposed import Store, interpose, statements
 from tests.core.ledger import Ledger
+from tests.core.people import People
 from tests.postgres import PostgresServer
 
 __all__ = ["statements"]
@@ -69,3 +70,9 @@ def session(open_session: Callable[..., Session]) -> Session:
 def store(manager: SessionManager) -> Store:
     """The manager's stores, with somebody in between."""
     return interpose(manager)
+
+
+@pytest.fixture
+def people(manager: SessionManager) -> People:
+    """Four people's sessions, all with something in them."""
+    return People(manager)

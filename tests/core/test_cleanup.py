@@ -1,23 +1,23 @@
 """Cleanup: reclaims what has ended, in bounded steps, by anybody, exactly once."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from stores.errors import StoreUnavailable
 from tenancy import ConfigurationError, Lifetime, Session, SessionManager
 from tenancy.catalogue import reclaim
 from tenancy.cleanup import Cleaner, CleanupReport
-from tests.conftest import ManagerFactory
-from tests.core.interposed import Killed, Store, interpose
+from tests.core.interposed import Killed, Store
 from tests.core.ledger import Ledger
 
 Open = Callable[..., Session]
+
+
 HOUR = timedelta(hours=1)
+
+
 SHORT = Lifetime(idle=HOUR)
 
 
@@ -197,98 +197,6 @@ def test_a_bound_that_is_not_a_number_is_refused(manager: SessionManager) -> Non
         manager.cleanup(max_seconds=float("nan"))
 
 
-def test_several_workers_at_once_reclaim_each_session_exactly_once(
-    make_manager: ManagerFactory, ledger: Ledger
-) -> None:
-    managers = [make_manager(durability="process") for _ in range(3)]
-    first = managers[0]
-
-    def opened(name: str, *, user: str, lifetime: Lifetime) -> Session:
-        return first.session(tenant=f"t-{user}", user=user, session=name, lifetime=lifetime)
-
-    fill(opened, sessions=12)
-    kept = opened("kept", user="u0", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
-    for _ in range(6):
-        kept.write(b"z" * 50_000)
-    survivor = opened("survivor", user="u1", lifetime=Lifetime(idle=10 * HOUR))
-    reference = survivor.write("here")
-    for manager in managers:
-        manager.clock.advance(HOUR)
-    forecast = first.cleanup(dry_run=True)
-    ready = threading.Barrier(3)
-
-    def work(manager: SessionManager) -> CleanupReport:
-        ready.wait()
-        return manager.cleanup(batch_size=2)
-
-    with ThreadPoolExecutor(3) as pool:
-        reports = list(pool.map(work, managers))
-    assert summed(*reports) == summed(forecast) == (12, 30, 12 * 50_005 + 300_000)
-    assert survivor.read(reference) == "here"
-    assert ledger.where() == ledger.ways(small=1)
-    ledger.require_balanced()
-
-
-def test_one_session_that_cannot_be_removed_keeps_no_other_from_being_reclaimed(
-    manager: SessionManager, open_session: Open, store: Store, ledger: Ledger, caplog: pytest.LogCaptureFixture
-) -> None:
-    fill(open_session, sessions=3)
-    manager.clock.advance(HOUR)
-    stuck: list[int] = []
-
-    def refuse(operation: str, name: str) -> None:
-        if operation == "destroy" and len(stuck) < 1:
-            stuck.append(1)
-            raise StoreUnavailable("Cannot be removed.")
-
-    store.before = refuse
-    report = manager.cleanup()
-    assert (summed(report), report.complete) == ((2, 4, 100_010), False)
-    assert manager.cleaned_at() is None
-    events = [record for record in caplog.records if getattr(record, "event", "") == "not_reclaimed"]
-    assert len(events) == 1
-    ledger.require_balanced()
-    # Without waiting for anything.
-    report = manager.cleanup()
-    assert (summed(report), report.complete) == ((1, 2, 50_005), True)
-    ledger.require_empty()
-
-
-def test_a_worker_killed_in_the_middle_leaves_what_the_next_one_finishes(
-    make_manager: ManagerFactory, ledger: Ledger
-) -> None:
-    dying, next_one = make_manager(durability="process"), make_manager(durability="process")
-    store = interpose(dying)
-
-    def opened(name: str, *, user: str, lifetime: Lifetime) -> Session:
-        return dying.session(tenant="acme", user=user, session=name, lifetime=lifetime)
-
-    fill(opened, sessions=4)
-    dying.clock.advance(HOUR)
-    next_one.clock.advance(HOUR)
-    calls: list[str] = []
-
-    def die(operation: str, name: str) -> None:
-        calls.append(operation)
-        if calls.count("destroy") == 3:
-            raise Killed
-
-    store.after = die
-    with pytest.MonkeyPatch.context() as patch:
-        # A process that is gone gives nothing back.
-        patch.setattr("tenancy.catalogue.reclaim.ReclaimTable.release", lambda *_, **__: None)
-        with pytest.raises(Killed):
-            dying.cleanup()
-    left = ledger.count("tenancy_sessions")
-    assert 0 < left < 4
-    # Its claims keep others away for a minute and no longer.
-    next_one.cleanup()
-    next_one.clock.advance(timedelta(seconds=61))
-    report = next_one.cleanup()
-    assert (report.sessions, report.complete) == (left, True)
-    ledger.require_empty()
-
-
 def test_cleanup_reports_how_far_it_is(manager: SessionManager, open_session: Open) -> None:
     fill(open_session, sessions=3)
     manager.clock.advance(HOUR)
@@ -320,6 +228,8 @@ WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE
 INSERT INTO tenancy_results SELECT tenant_id, session_id, n + 10, CAST(n AS VARCHAR), header, 'committed', 1,
   created_at_us, created_at_us + 1000000000000, NULL, 0, 0, 1, 1, 0, 0, 1, header, card FROM tenancy_results, numbers
 """
+
+
 MANY_SESSIONS = """
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
 INSERT INTO tenancy_sessions (tenant_id, session_id, user_id, name, state, created_at_us, used_at_us, expires_at_us,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy import Lifetime, ResultNotFound, Session, SessionManager, SessionNotFound
-from tenancy.references import Reference, hint_for, mint_tag, parse_reference, suffix_of
+from tenancy.references import Reference, hint_for, mint_tag, parse_reference, reference_hash, suffix_of
 from tests.core.interposed import Statements, Store
 from tests.core.ledger import Ledger
 
@@ -227,3 +227,10 @@ def test_expired_erased_and_ended_sessions_get_one_and_the_same_answer(
             answers.setdefault(number, []).append((type(answer.value), answer.value.args, len(said)))
     for found in answers.values():
         assert found == [found[0]] * len(gone)
+
+
+def test_what_the_catalogue_keeps_of_a_reference_says_nothing_across_sessions() -> None:
+    reference = Reference(hint="web", number=1, tag="aaaaaaaaaa", suffix="")
+    hashes = {reference_hash(reference, session_id=session_id) for session_id in ("a" * 32, "b" * 32)}
+    assert len(hashes) == 2
+    assert all(len(one) == 16 for one in hashes)
