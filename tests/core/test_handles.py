@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tenancy import KeyUnavailable, Session, SessionManager, SessionNotFound, StorageUnavailable
-from tenancy.key_material import SecretKey
+from tenancy.keys.material import SecretKey
 from tests.conftest import ManagerFactory
 from tests.core.interposed import Statements, Store
 from tests.core.ledger import Ledger
