@@ -97,6 +97,10 @@ def _store(backend: Backend, new: NewResult, body: bytes) -> Reference:
                 raise
             namespace.delete(new.result_id)
             results.forget(new, reference.number)
+            if backend.catalogue.sessions.has_ended(new.ids):
+                # Whoever removes the session may have been at its room before these bytes made it anew, and would not
+                # look there again. Nothing in it can be read any more, and its id is never used again.
+                namespace.destroy()
         raise
     return reference
 

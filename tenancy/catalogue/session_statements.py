@@ -157,6 +157,7 @@ TOUCH: Final = Statement(
         ),
     )
 )
+NOT_ENDED: Final = Statement(sa.select(SESSIONS.c.session_id).where(*_one_session, SESSIONS.c.state == "live"))
 IS_LIVE: Final = Statement(
     sa.select(SESSIONS.c.session_id).where(*_one_session, SESSIONS.c.user_id == sa.bindparam("user_id"), *_live)
 )

@@ -179,6 +179,11 @@ class SessionTable:
             )
         return row is not None
 
+    def has_ended(self, ids: Ids) -> bool:
+        """Tell whether a session was ended for good: its keys are destroyed, its rows may be there or not."""
+        with self._database.reading() as transaction:
+            return transaction.one(sql.NOT_ENDED, tenant_id=ids.tenant_id, session_id=ids.session_id) is None
+
     def list(self, *, tenant: str | None = None, user: str | None = None) -> Iterator[SessionRow]:
         """Go through the live sessions, of one tenant or of one user if given, in the order of their ids."""
         statement = sql.LIST_ALL if tenant is None else sql.LIST_TENANT if user is None else sql.LIST_USER
