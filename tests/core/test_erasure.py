@@ -165,6 +165,8 @@ def test_what_is_erased_does_not_stand_in_the_database_file_any_more(
         erase_user(manager)
         assert ledger.count("tenancy_session_keys") == 2
         return
+    # Most builds of SQLite overwrite what is deleted by themselves; ours turns that off again after each erasure.
+    manager.erase_tenant(tenant="globex")
     wrapped = [row[0] for row in ledger.all("SELECT wrapped FROM tenancy_session_keys")]
     ids = [row[0] for row in ledger.all("SELECT session_id FROM tenancy_sessions")]
     erase_user(manager)
@@ -174,4 +176,4 @@ def test_what_is_erased_does_not_stand_in_the_database_file_any_more(
     stored = b"".join(Path(path + suffix).read_bytes() for suffix in ("", "-wal"))
     assert all(key in stored for key in left)
     assert not [key for key in wrapped if key not in left and key in stored]
-    assert len(ids) == 5
+    assert len(ids) == 4
