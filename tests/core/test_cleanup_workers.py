@@ -129,3 +129,27 @@ def test_a_worker_killed_in_the_middle_leaves_what_the_next_one_finishes(
     report = next_one.cleanup()
     assert (report.sessions, report.complete) == (left, True)
     ledger.require_empty()
+
+
+def test_a_session_that_somebody_else_removed_meanwhile_is_refunded_once(
+    make_manager: ManagerFactory, ledger: Ledger
+) -> None:
+    worker, eraser = make_manager(durability="process"), make_manager(durability="process")
+    store = interpose(worker)
+    kept = worker.session(tenant="acme", user="bob", lifetime=Lifetime(idle=10 * HOUR))
+    reference = kept.write("kept")
+    worker.session(tenant="acme", user="ann", session="gone", lifetime=SHORT).write("gone")
+    worker.clock.advance(HOUR)
+
+    def erase(operation: str, name: str) -> None:
+        # The worker has the session's files removed, and not yet its rows.
+        store.after = lambda operation, name: None
+        assert eraser.erase_user(tenant="acme", user="ann").sessions == 1
+
+    store.after = erase
+    report = worker.cleanup()
+    assert (summed(report), report.complete) == ((0, 0, 0), True)
+    assert eraser.usage(tenant="acme").sessions == 1
+    assert kept.read(reference) == "kept"
+    assert ledger.where() == ledger.ways(small=1)
+    ledger.require_balanced()
