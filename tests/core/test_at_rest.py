@@ -18,7 +18,8 @@ from tests.core.ledger import Ledger
 
 Open = Callable[..., Session]
 CANARY = "canary-plaintext-7f3a"
-SECRETS = [CANARY, "canary_tool", "canary-name", "canary/media"]
+#: The last one would also be found in the hint of a reference.
+SECRETS = [CANARY, "canary_tool", "canary-name", "canary/media", "canary"]
 
 
 def keys_in_memory() -> list[bytes]:
