@@ -99,6 +99,7 @@ def test_a_text_that_names_nobody_is_refused_before_anything_is_looked_up(
             # The error names the field and no part of the text.
             assert field in str(refusal.value)
             assert len(str(refusal.value)) < 100
+            assert not isinstance(refused, str) or repr(refused) not in str(refusal.value)
         if field != "session":
             who.pop("session")
             for call in (manager.usage, manager.erase_user, lambda who=who: list(manager.sessions(**who))):

@@ -180,10 +180,6 @@ def put_a_file_for_the_results(folder: Path) -> None:
     (folder / "results").write_text("not a directory")
 
 
-def give_the_directory_away(folder: Path) -> None:
-    os.chown(folder, 12345, 12345)
-
-
 DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (lose_the_key_file, "key file"),
     (lose_key_file_and_catalogue, "key file"),
@@ -197,7 +193,6 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
     (let_all_read_the_results, "0700"),
     (link_the_results, "symbolic link"),
     (put_a_file_for_the_results, "directory"),
-    (give_the_directory_away, "another user"),
 ]
 
 
@@ -220,6 +215,19 @@ def test_a_directory_that_is_not_as_it_was_is_refused_in_one_sentence_and_left_a
         assert {name: found for name, found in after.items() if not name.endswith(("-wal", "-shm"))} == {
             name: found for name, found in before.items() if not name.endswith(("-wal", "-shm"))
         }
+
+
+def test_a_directory_of_another_user_is_refused_and_left_alone(
+    folder: Path, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = listed(folder)
+    with monkeypatch.context() as patch:
+        # Whoever runs the tests may not give a directory away, but may take itself for somebody else.
+        mine = os.geteuid()
+        patch.setattr(os, "geteuid", lambda: mine + 1)
+        with pytest.raises(ConfigurationError, match="another user"):
+            SessionManager.local(folder)
+    assert listed(folder) == before
 
 
 def test_a_link_to_a_directory_is_refused(folder: Path, used: str, tmp_path: Path) -> None:
