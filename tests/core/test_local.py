@@ -225,7 +225,7 @@ def test_a_directory_of_another_user_is_refused_and_left_alone(
         # Whoever runs the tests may not give a directory away, but may take itself for somebody else.
         mine = os.geteuid()
         patch.setattr(os, "geteuid", lambda: mine + 1)
-        with pytest.raises(ConfigurationError, match="^The data directory .* belongs to another user"):
+        with pytest.raises(ConfigurationError, match=r"^The data directory .* belongs to another user"):
             SessionManager.local(folder)
     assert listed(folder) == before
 
