@@ -1,7 +1,7 @@
 """From a driver's exceptions to a store's. A driver's text may hold values, so it is never passed on."""
 
 import sqlite3
-from typing import Protocol
+from typing import Final, Protocol
 
 from stores.errors import Conflict, StoreDenied, StoreError, StoreFull, StoreUnavailable
 
@@ -34,6 +34,20 @@ class SqliteErrors:
         return StoreUnavailable(f"The database refused a statement (SQLite error {code}).")
 
 
+#: What libpq says about a connection that failed, and what we say. Its own text names users, hosts and databases.
+_CONNECTION_FAILURES: Final = (
+    ("password authentication failed", "The database server refused the user or the password."),
+    ("no password supplied", "The database server wants a password and the URL has none."),
+    ("does not exist", "The database server knows no such database or role."),
+    ("no pg_hba.conf entry", "The database server does not let this user in from here (pg_hba.conf)."),
+    ("Connection refused", "Nothing listens at the database's host and port."),
+    ("resolve host", "The database's host name cannot be resolved."),
+    ("timeout", "The database server did not answer in time."),
+    ("too many clients", "The database server has no connection left."),
+    ("No such file or directory", "There is no database server at this socket."),
+)
+
+
 class PostgresErrors:
     def __init__(self) -> None:
         import psycopg
@@ -41,7 +55,7 @@ class PostgresErrors:
         self.driver: tuple[type[BaseException], ...] = (psycopg.Error,)
 
     def translate(self, error: BaseException | None) -> StoreError:
-        state: str = getattr(error, "sqlstate", None) or "connection"
+        state: str = getattr(error, "sqlstate", None) or ""
         # Classes of SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
         if state.startswith("23"):
             return Conflict("A constraint refused the statement.")
@@ -49,4 +63,10 @@ class PostgresErrors:
             return StoreFull("The database server has no room left.")
         if state in ("42501", "25006"):
             return StoreDenied("The database role may not do this.")
-        return StoreUnavailable(f"The database did not answer or refused a statement (SQLSTATE {state}).")
+        if state:
+            return StoreUnavailable(f"The database did not answer or refused a statement (SQLSTATE {state}).")
+        said = str(error)
+        for sign, sentence in _CONNECTION_FAILURES:
+            if sign in said:
+                return StoreUnavailable(sentence)
+        return StoreUnavailable("The connection to the database failed.")
