@@ -16,6 +16,7 @@ from tenancy.reading import Page, Reader, Result
 from tenancy.references import parse_reference
 from tenancy.scope import Scope
 from tenancy.seam.binding import SessionStore, unbound_context
+from tenancy.seam.offload import META_KEY
 from tenancy.translation import translated
 from tenancy.writing import write
 
@@ -166,8 +167,10 @@ class Session:
         :param message: A tool-result message, for instance `last_message` of a run that exits on a tool.
         :returns: The content; a list of contents if the result had several parts; the message's own result if it was
             not offloaded; its text if it is not a tool result.
-        :raises ResultNotFound: If the content is not in this session any more.
+        :raises ResultNotFound: If the content is not in this session any more, or was never stored.
         """
+        if message.meta.get(META_KEY) == "notice":
+            raise ResultNotFound("This result was not stored; the message holds a notice in its place.")
         references = message.meta.get(_OFFLOADED)
         if not references:
             result = message.tool_call_result

@@ -5,6 +5,7 @@ from typing import Any
 from haystack.components.agents.state import State
 from haystack.core.serialization import default_from_dict, default_to_dict
 from haystack.hooks import Hook, HookPoint
+from haystack.hooks.protocol import VALID_HOOK_POINTS
 from haystack.hooks.tool_result_offloading import OffloadPolicy, ToolResultOffloadHook
 from haystack.token_counters import TokenCounter
 from haystack.tools.tool import Tool
@@ -48,7 +49,7 @@ def session_hooks(
         raise ConfigurationError("offload must map tool names to Haystack offload policies.")
     _require_number("preview_chars", preview_chars, at_least=0)
     plain = ToolResultOffloadHook(store=RoutedStore(), offload_strategies=offload, preview_chars=preview_chars)
-    hooks: dict[HookPoint, list[Hook]] = {point: list(own) for point, own in (more or {}).items()}
+    hooks = _own_hooks(more)
     hooks.setdefault("before_tool", []).append(SessionBindingHook())
     hooks.setdefault("after_tool", []).append(SessionOffloadHook(plain, on_failure=on_failure))
     if context_window is not None:
@@ -100,6 +101,19 @@ def _bound_or_as_it_is(tool: Tool, *, binding: Binding, state: State) -> Tool:
     except Exception as error:  # noqa: BLE001 - a raising hook would end the run; unbound, the tool finds no session
         emit("binding_failed", error=type(error).__name__)
         return tool
+
+
+def _own_hooks(more: dict[HookPoint, list[Hook]] | None) -> dict[HookPoint, list[Hook]]:
+    if not isinstance(more, dict | None):
+        raise ConfigurationError("more must map hook points to lists of hooks.")
+    for point, own in (more or {}).items():
+        if point not in VALID_HOOK_POINTS:
+            raise ConfigurationError(f"more knows the hook points {', '.join(VALID_HOOK_POINTS)}, and no others.")
+        if not isinstance(own, list | tuple) or not all(callable(getattr(hook, "run", None)) for hook in own):
+            raise ConfigurationError(
+                f"more must hold a list of hooks at {point}; wrap functions with Haystack's @hook."
+            )
+    return {point: list(own) for point, own in (more or {}).items()}
 
 
 def _require_number(name: str, value: Any, *, at_least: int) -> None:

@@ -15,11 +15,12 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload, NeverOffload, O
 from haystack.hooks.tool_result_offloading.types import OffloadPolicy
 from haystack.tools import create_tool_from_function
 
-from tenancy.errors import ConfigurationError, KeyUnavailable, StorageFull, StorageUnavailable
+from tenancy.errors import ConfigurationError, KeyUnavailable, ResultNotFound, StorageFull, StorageUnavailable
 from tenancy.quotas import Limits
 from tenancy.seam.binding import RoutedStore
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.tools import SessionToolset
+from tenancy.session import Session
 from tests.haystack.support import agent, call, last_pointer, model, parts_tool, results_of, run, text_tool
 
 PNG = base64.b64decode(
@@ -404,3 +405,19 @@ def test_a_call_id_has_no_part_in_the_pointer(call_id: Any, session: Any) -> Non
 def test_a_wrong_setting_is_refused(settings: Any) -> None:
     with pytest.raises(ConfigurationError):
         session_hooks(**settings)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"after_lunch": []}, {"before_llm": print}, {"before_llm": [print]}, ["before_llm"]],
+    ids=["point", "no list", "no hook", "no mapping"],
+)
+def test_hooks_of_the_user_that_are_none_are_refused_when_the_agent_is_built(more: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^more "):
+        session_hooks(offload={}, more=more)
+
+
+def test_a_notice_resolves_to_no_content(session: Session) -> None:
+    notice = ChatMessage.from_tool("[Not stored.]", origin=call("fetch"), meta={"tenancy": "notice"})
+    with pytest.raises(ResultNotFound):
+        session.resolve(notice)
