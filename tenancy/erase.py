@@ -15,6 +15,9 @@ _REMOVED: Final = (
     "Rows, bytes and wrapped keys are gone from this catalogue and store. Copies of database and files taken before "
     "remain readable to whoever has them and the key-encryption key."
 )
+_REMOVED_POSTGRESQL: Final = (
+    _REMOVED + " The server's own files still hold the old rows until VACUUM and WAL recycling have passed over them."
+)
 _UNDER_WAY: Final = (
     "The keys are destroyed, so nothing can be read any more. Bytes and rows are still being removed; the next "
     "cleanup finishes."
@@ -64,7 +67,7 @@ def erase_session(backend: Backend, cleaner: Cleaner, scope: Scope, *, now: date
         keys_destroyed=keys,
         started_at=now,
         finished_at=now,
-        statement=_REMOVED,
+        statement=_removed(backend),
     )
 
 
@@ -103,8 +106,12 @@ def _read(backend: Backend, erasing: Erasing) -> Receipt:
         keys_destroyed=row.keys_destroyed,
         started_at=to_datetime(row.started_at_us),
         finished_at=finished,
-        statement=_REMOVED if finished else _UNDER_WAY,
+        statement=_removed(backend) if finished else _UNDER_WAY,
     )
+
+
+def _removed(backend: Backend) -> str:
+    return _REMOVED if backend.catalogue.database.is_sqlite else _REMOVED_POSTGRESQL
 
 
 def _nothing(level: str) -> Receipt:

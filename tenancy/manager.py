@@ -12,7 +12,7 @@ from tenancy.cleanup import Cleaner, CleanupReport
 from tenancy.cleanup import Progress as CleanupProgress
 from tenancy.clock import Clock, to_datetime
 from tenancy.erase import Receipt, erase_session, erase_tenant, erase_user
-from tenancy.errors import ConfigurationError, SessionNotFound, StorageUnavailable
+from tenancy.errors import ConfigurationError, SessionNotFound
 from tenancy.listing import SessionInfo, list_sessions
 from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
@@ -282,7 +282,7 @@ class SessionManager:
 
     def _require_open(self) -> None:
         if self._backend.closed:
-            raise StorageUnavailable("This manager was closed.")
+            raise ConfigurationError("This manager was closed. Make a new one.")
 
     def __enter__(self) -> Self:
         return self

@@ -144,4 +144,4 @@ class Lifetime:
             if value is None and name == "result":
                 continue
             if not isinstance(value, timedelta) or not timedelta(0) < value <= timedelta(days=36525):
-                raise ConfigurationError(f"The lifetime {name} must be a positive duration of at most 100 years.")
+                raise ConfigurationError(f"The lifetime {name} must be a positive timedelta of at most 100 years.")
