@@ -54,7 +54,7 @@ def tried(tmp_path: Path) -> Path:
 
 
 def test_the_python_examples_run_in_order(tried: Path) -> None:
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
     assert (tried / "tenancy-data" / "catalogue.sqlite3").exists()
 
 
@@ -106,7 +106,7 @@ def test_the_configuration_is_one_the_settings_accept(tmp_path: Path) -> None:
 
 def test_the_cron_line_calls_a_command_that_exists(tmp_path: Path) -> None:
     (line,) = blocks("crontab")
-    arguments = line.split("tenancy --config /etc/tenancy/tenancy.toml ")[1].split()
+    arguments = line.split("/tenancy --config /etc/tenancy/tenancy.toml ")[1].split()
     done = run(f"tenancy {arguments[0]} --help", tmp_path)
     assert done.returncode == 0
     assert arguments[1] in done.stdout
