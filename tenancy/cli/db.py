@@ -9,7 +9,9 @@ def upgrade(invocation: Invocation) -> None:
     from tenancy.schema import HEAD_REVISION
     from tenancy.upgrade import upgrade as upgrade_schema
 
-    upgrade_schema(invocation.place().database_url())
+    place = invocation.place()
+    place.require_made()
+    upgrade_schema(place.database_url())
     note("The schema is current.")
     _show(invocation, HEAD_REVISION)
 
@@ -19,7 +21,9 @@ def check(invocation: Invocation) -> None:
     from tenancy.schema import HEAD_REVISION
     from tenancy.upgrade import check as check_schema
 
-    check_schema(invocation.place().database_url())
+    place = invocation.place()
+    place.require_made()
+    check_schema(place.database_url())
     _show(invocation, HEAD_REVISION)
 
 

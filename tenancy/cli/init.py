@@ -29,7 +29,7 @@ def init(invocation: Invocation) -> None:
 def _init_directory(place: Place) -> list[str]:
     parts = {"schema": place.sqlite_file(), "key file": place.key_file(), "store": place.store_directory()}
     missing = [name for name, path in parts.items() if path is not None and not path.exists()]
-    place.open().close()
+    place.open(create=True).close()
     return missing
 
 

@@ -52,6 +52,30 @@ class Place:
 
         return cls(data=None, settings=Settings.load(config))
 
+    def require_made(self) -> None:
+        """
+        Refuse a data directory in which nothing was ever made: a mistyped name must not become an installation.
+
+        Settings that name nothing are refused by what is opened with them.
+
+        :raises Refusal: Names the directory and says to run `tenancy init`.
+        """
+        path = self.sqlite_file()
+        if self.data is None or path is None:
+            return
+        try:
+            path.stat()
+        except PermissionError:
+            raise Refusal(
+                f"The data directory {self.data} cannot be entered by this user.", code=ExitCode.USAGE
+            ) from None
+        except OSError:
+            what = "has no catalogue" if self.data.is_dir() else "is not there, or is not a directory"
+            raise Refusal(
+                f"The data directory {self.data} {what}; correct the name, or run `tenancy init` to make one.",
+                code=ExitCode.USAGE,
+            ) from None
+
     def database_url(self) -> str:
         """Where the catalogue is."""
         if self.settings is not None:
@@ -95,10 +119,12 @@ class Place:
         """The limits that hold where none are set."""
         return self.settings.limits if self.settings is not None else DEFAULT_LIMITS
 
-    def open(self) -> "SessionManager":
+    def open(self, *, create: bool = False) -> "SessionManager":
         """
         Open the manager. The caller closes it.
 
+        :param create: Whether a data directory may be made, or completed.
+        :raises Refusal: If nothing was made there and nothing may be.
         :raises ConfigurationError: If a file, directory or key is missing, unsafe or not of this installation.
         :raises SchemaOutdated: If the database's schema is older or newer.
         """
@@ -106,6 +132,8 @@ class Place:
 
         if self.settings is not None:
             return SessionManager.from_settings(self.settings)
+        if not create:
+            self.require_made()
         return SessionManager.local(self.data or Path())
 
     def _directory(self) -> Path:

@@ -80,6 +80,52 @@ def test_a_data_directory_whose_place_does_not_exist(command: tuple[str, ...], r
     assert list(tmp_path.iterdir()) == []
 
 
+#: Every command but `init`, which makes an installation, and `doctor`, which says what is wrong in a table.
+OTHERS = [
+    ("db", "upgrade"),
+    ("db", "check"),
+    ("sessions", "list"),
+    ("sessions", "show", "--tenant", "t", "--user", "u", "--own-room"),
+    ("sessions", "delete", "--tenant", "t", "--user", "u", "--own-room", "--yes"),
+    ("usage", "--tenant", "t"),
+    ("limits", "show", "--tenant", "t"),
+    ("limits", "set", "--tenant", "t", "--user-bytes", "5"),
+    ("cleanup",),
+    ("cleanup", "--dry-run"),
+    ("verify",),
+    ("verify", "--repair", "--yes"),
+    ("erase", "user", "--tenant", "t", "--user", "u", "--yes"),
+    ("erase", "tenant", "--tenant", "t", "--dry-run"),
+]
+
+
+@pytest.mark.parametrize("command", OTHERS)
+@pytest.mark.parametrize("there", [False, True])
+def test_only_init_makes_an_installation(
+    there: bool, command: tuple[str, ...], run: Run, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if there:
+        data.mkdir(mode=0o700)
+    before = _state(tmp_path)
+    _refused(run(*command, "--data", data), 2, str(data), "run `tenancy init`")
+    monkeypatch.setenv("HAYSTACK_TENANCY_DATA", str(data))
+    _refused(run(*command), 2, str(data), "run `tenancy init`")
+    assert _state(tmp_path) == before
+
+
+def test_a_data_directory_of_somebody_else_is_not_called_missing(run: Run, made: Path) -> None:
+    ran = None
+    if os.geteuid() != 0:
+        made.chmod(0o000)
+        ran = run("usage", "--data", made, "--tenant", "t")
+        made.chmod(0o700)
+    else:
+        assert run("usage", "--data", made, "--tenant", "t").code == 0
+        with _unprivileged():
+            ran = run("usage", "--data", made, "--tenant", "t")
+    _refused(ran, 2, str(made), "cannot be entered by this user")
+
+
 @contextmanager
 def _unprivileged() -> Iterator[None]:
     """The superuser may write everywhere, so for a moment be somebody else."""
@@ -115,7 +161,7 @@ def test_a_data_directory_that_is_not_writable(
     assert run(*command, "--data", tmp_path / "other").code == 0
     with _unprivileged():
         ran = run(*command, "--data", unwritable)
-    _refused(ran, 2, str(unwritable) if command != ("db", "upgrade") else "not writable")
+    _refused(ran, 2, str(unwritable), "" if command == ("init",) else "tenancy init")
     assert list(unwritable.iterdir()) == []
 
 
