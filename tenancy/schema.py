@@ -11,6 +11,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from stores.database import blob_table
+from tenancy.quotas import FIELDS
 
 #: The newest revision in `migrations/versions`. A test compares it with alembic's own idea of the head.
 HEAD_REVISION: Final = "0001"
@@ -220,25 +221,13 @@ USAGE: Final = sa.Table(
     postgresql_with={"fillfactor": 50},
 )
 
-_LIMIT_FIELDS = (
-    "max_result_bytes",
-    "session_bytes",
-    "session_results",
-    "user_bytes",
-    "user_results",
-    "user_sessions",
-    "tenant_bytes",
-    "tenant_results",
-    "tenant_sessions",
-)
-
 #: Limits that were set at a tenant, user or session (`owner_id`). NULL inherits, -1 is unlimited.
 LIMITS: Final = sa.Table(
     "tenancy_limits",
     METADATA,
     _id("tenant_id", primary_key=True),
     _id("owner_id", primary_key=True),
-    *(sa.Column(field, sa.BigInteger, nullable=True) for field in _LIMIT_FIELDS),
+    *(sa.Column(field, sa.BigInteger, nullable=True) for field in FIELDS),
     sa.ForeignKeyConstraint(["tenant_id"], ["tenancy_tenants.tenant_id"]),
 )
 

@@ -10,9 +10,9 @@ from stores.sql import Database, Statement
 from tenancy.catalogue.counters import set_counters
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.result_rows import StoredResult, stored_result
-from tenancy.catalogue.result_statements import stored_columns
+from tenancy.catalogue.result_statements import stored_columns, with_keys
 from tenancy.catalogue.sessions import Ids
-from tenancy.schema import BLOBS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, USAGE
+from tenancy.schema import BLOBS, RESULTS, SESSIONS, USAGE
 
 _PAGE: Final = 200
 
@@ -44,24 +44,11 @@ _NAMES: Final = Statement(sa.select(RESULTS.c.result_id).where(*_of_session))
 _COMMITTED: Final = Statement(
     sa.select(*stored_columns)
     .select_from(
-        RESULTS.join(
-            SESSIONS,
-            sa.and_(SESSIONS.c.tenant_id == RESULTS.c.tenant_id, SESSIONS.c.session_id == RESULTS.c.session_id),
-        )
-        .outerjoin(
-            SESSION_KEYS,
-            sa.and_(
-                SESSION_KEYS.c.tenant_id == RESULTS.c.tenant_id,
-                SESSION_KEYS.c.session_id == RESULTS.c.session_id,
-                SESSION_KEYS.c.version == RESULTS.c.key_version,
-            ),
-        )
-        .outerjoin(
-            TENANT_KEYS,
-            sa.and_(
-                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
-                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
-            ),
+        with_keys(
+            RESULTS.join(
+                SESSIONS,
+                sa.and_(SESSIONS.c.tenant_id == RESULTS.c.tenant_id, SESSIONS.c.session_id == RESULTS.c.session_id),
+            )
         )
     )
     .where(

@@ -140,8 +140,26 @@ stored_columns = (
 )
 
 
-def _with_keys(matching: sa.ColumnElement[bool]) -> sa.FromClause:
-    return (
+def with_keys(sessions_and_results: sa.Join) -> sa.Join:
+    """Join to each result the wrapped keys that open it, where they still are."""
+    return sessions_and_results.outerjoin(
+        SESSION_KEYS,
+        sa.and_(
+            SESSION_KEYS.c.tenant_id == RESULTS.c.tenant_id,
+            SESSION_KEYS.c.session_id == RESULTS.c.session_id,
+            SESSION_KEYS.c.version == RESULTS.c.key_version,
+        ),
+    ).outerjoin(
+        TENANT_KEYS,
+        sa.and_(
+            TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
+            TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
+        ),
+    )
+
+
+def _readable_results(matching: sa.ColumnElement[bool]) -> sa.Join:
+    return with_keys(
         SESSIONS.outerjoin(
             RESULTS,
             sa.and_(
@@ -151,28 +169,13 @@ def _with_keys(matching: sa.ColumnElement[bool]) -> sa.FromClause:
                 matching,
             ),
         )
-        .outerjoin(
-            SESSION_KEYS,
-            sa.and_(
-                SESSION_KEYS.c.tenant_id == RESULTS.c.tenant_id,
-                SESSION_KEYS.c.session_id == RESULTS.c.session_id,
-                SESSION_KEYS.c.version == RESULTS.c.key_version,
-            ),
-        )
-        .outerjoin(
-            TENANT_KEYS,
-            sa.and_(
-                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
-                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
-            ),
-        )
     )
 
 
 FIND: Final = Statement(
     sa.select(touch_due, *stored_columns)
     .select_from(
-        _with_keys(
+        _readable_results(
             sa.and_(
                 RESULTS.c.number == sa.bindparam("number"),
                 RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
@@ -183,7 +186,7 @@ FIND: Final = Statement(
 )
 LIST: Final = Statement(
     sa.select(touch_due, *stored_columns)
-    .select_from(_with_keys(RESULTS.c.number < sa.bindparam("before", type_=sa.BigInteger)))
+    .select_from(_readable_results(RESULTS.c.number < sa.bindparam("before", type_=sa.BigInteger)))
     .where(*_live_session)
     .order_by(RESULTS.c.number.desc())
     .limit(sa.bindparam("page", type_=sa.Integer))
