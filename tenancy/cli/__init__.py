@@ -1,6 +1,7 @@
 """The command `tenancy`. Nothing here imports Haystack, SQLAlchemy, alembic or cryptography before a command runs."""
 
 import io
+import os
 import sys
 
 from tenancy.cli.app import app
@@ -8,6 +9,9 @@ from tenancy.cli.app import app
 
 def main() -> None:
     """Run the command line of this process and exit with one of `tenancy.cli.exits.ExitCode`, or 130 if interrupted."""
+    # Haystack's telemetry writes an id into HOME when it is imported, which a service user may not have, and calls its
+    # maker. An operator's tool does neither, unless this is set.
+    os.environ.setdefault("HAYSTACK_TELEMETRY_ENABLED", "False")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A name that this terminal cannot print must not end a command half way.

@@ -1,12 +1,13 @@
 """Exit codes, and which error ends a command with which."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Final
 
 import typer
 
+from tenancy.cli.output import flush
 from tenancy.errors import (
     AlreadyRunning,
     ConfigurationError,
@@ -62,19 +63,33 @@ def code_of(error: TenancyError) -> ExitCode:
 @contextmanager
 def reported() -> Iterator[None]:
     """
-    Turn what is raised inside into one sentence on stderr and an exit code; never a traceback for an error of ours.
+    Turn what is raised inside into one sentence on stderr and an exit code; never a traceback for an error of ours or
+    of the operating system's.
 
     :raises typer.Exit: With the code.
     """
     try:
         yield
+        flush()
     except Refusal as refusal:
         message, code = str(refusal), int(refusal.code)
     except TenancyError as error:
         message, code = str(error) or type(error).__name__, int(code_of(error))
+    except BrokenPipeError:
+        # Nobody reads on, which is no error to speak of. typer ends the command.
+        raise
+    except OSError as error:
+        message, code = _spoken(error), int(ExitCode.FAILED)
     except KeyboardInterrupt:
         message, code = "Interrupted.", _INTERRUPTED
     else:
         return
+    with suppress(OSError):
+        flush()
     typer.echo(f"Error: {message}", err=True)
     raise typer.Exit(code)
+
+
+def _spoken(error: OSError) -> str:
+    where = f" ({error.filename})" if isinstance(error.filename, str) else ""
+    return f"The operating system refuses: {error.strerror or type(error).__name__}{where}."

@@ -1,6 +1,7 @@
 """Data on stdout: tables for people, JSON for programs. Everything else goes to stderr."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -89,7 +90,23 @@ class Output:
 
 def note(text: str) -> None:
     """Tell the person at the terminal something that is not data."""
+    flush()
     typer.echo(text, err=True)
+
+
+def flush() -> None:
+    """
+    Have the data out, so that what is said next on stderr also stands behind it where both go to one place.
+
+    :raises OSError: If it cannot be written. It is dropped then, and so is what is printed later.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python flushes once more when it ends, and would fail with a code of its own.
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        raise
 
 
 @contextmanager

@@ -195,3 +195,22 @@ def test_an_interruption_exits_130(capsys: pytest.CaptureFixture[str]) -> None:
         raise KeyboardInterrupt
     assert caught.value.exit_code == 130
     assert capsys.readouterr().err == "Error: Interrupted.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (PermissionError(13, "Permission denied", "/srv/x"), "Permission denied (/srv/x)."),
+        (OSError(24, "Too many open files"), "Too many open files."),
+        (OSError("odd"), "OSError."),
+    ],
+)
+def test_what_the_operating_system_refuses_is_a_sentence(
+    error: OSError, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import typer
+
+    with pytest.raises(typer.Exit) as caught, reported():
+        raise error
+    assert caught.value.exit_code == 1
+    assert capsys.readouterr() == ("", f"Error: The operating system refuses: {sentence}\n")
