@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table, count, note, size
 from tenancy.cli.place import Place
 from tenancy.cli.who import SomeSessionOption, SomeUserOption, TenantOption, require_wider
+from tenancy.errors import SessionNotFound
 from tenancy.quotas import FIELDS_OF_LEVEL, UNSET, Limit, Limits
 
 if TYPE_CHECKING:
@@ -82,8 +84,16 @@ def set_limits(
     Limits(**changes).require_level(_level(user=user, session=session))
     place = invocation.place()
     with closing(place.open()) as manager:
-        # Read, change, write: of two operators who set different fields at the same moment, the later one wins.
-        current = manager.limits(tenant=tenant, user=user, session=session)
+        try:
+            # Read, change, write: of two operators who set different fields at the same moment, the later one wins.
+            current = manager.limits(tenant=tenant, user=user, session=session)
+        except SessionNotFound:
+            level = _level(user=user, session=session)
+            since = "once it is opened" if session is not None else "from its first session on"
+            raise Refusal(
+                f"There is no such {level}: it exists {since}, and limits can be set from then on.",
+                code=ExitCode.NOT_FOUND,
+            ) from None
         merged = {field: getattr(current, field) for field in FIELDS_OF_LEVEL["tenant"]} | changes
         manager.set_limits(Limits(**merged), tenant=tenant, user=user, session=session)
         note("The limits are set.")
@@ -137,7 +147,7 @@ def _show(
         },
         Table(
             columns=("limit", f"set at this {level}", "effective"),
-            rows=[(field, _spoken(here, field), _spoken(holding, field)) for field in fields],
+            rows=[(field.replace("_", " "), _spoken(here, field), _spoken(holding, field)) for field in fields],
         ),
     )
 

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +65,12 @@ class Output:
             _print_table(table)
 
     def stream(
-        self, key: str, items: Iterable[Mapping[str, Any]], *, columns: Mapping[str, Callable[[Any], str]]
+        self,
+        key: str,
+        items: Iterable[Mapping[str, Any]],
+        *,
+        columns: Mapping[str, Callable[[Any], str]],
+        nothing: str,
     ) -> None:
         """
         Print a listing as it comes, `{KEY: [...]}` or tables of at most 500 rows.
@@ -72,20 +78,25 @@ class Output:
         :param key: What the list is called.
         :param items: The items, with pinned keys.
         :param columns: Which keys people see, and how.
+        :param nothing: What they are told if there is no item.
         """
         remaining = iter(items)
         if self.format is OutputFormat.JSON:
             # What is refused is refused when the first item is asked for; then nothing may stand on stdout yet.
-            separator, item = f'{{"{key}": [\n  ', next(remaining, None)
+            opening, item = f'{{\n  "{key}": [', next(remaining, None)
+            separator = f"{opening}\n"
             while item is not None:
-                _write(separator + json.dumps(item, default=_plain))
-                separator, item = ",\n  ", next(remaining, None)
-            _write("\n]}\n" if separator.startswith(",") else f'{{"{key}": []}}\n')
+                _write(separator + textwrap.indent(json.dumps(item, default=_plain, indent=2), "    "))
+                separator, item = ",\n", next(remaining, None)
+            _write("\n  ]\n}\n" if separator.startswith(",") else f"{opening}]\n}}\n")
             return
         headings = [name.replace("_", " ") for name in columns]
         while page := list(islice(remaining, _PAGE_ROWS)):
+            nothing = ""
             rows = [[show(item[name]) for name, show in columns.items()] for item in page]
             _print_table(Table(columns=headings, rows=rows))
+        if nothing:
+            note(nothing)
 
 
 def note(text: str) -> None:
@@ -151,6 +162,11 @@ def moment(value: datetime | None) -> str:
 def text(value: str | None) -> str:
     """Say a text as it is; `None` is nothing."""
     return value or ""
+
+
+def room(session: str | None) -> str:
+    """Say which of a user's sessions it is; the one without a name is the own room."""
+    return "(own room)" if session is None else session
 
 
 def _no_progress(_done: int, _total: int | None) -> None:

@@ -1,13 +1,13 @@
 """`tenancy sessions`: what is live, and ending it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from tenancy.cli.consent import DryRunOption, YesOption, ask, require_terminal
 from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.cli.invocation import Invocation
-from tenancy.cli.output import Table, count, moment, size, text
+from tenancy.cli.output import Table, count, moment, room, size, text
 from tenancy.cli.receipts import Forecast, show_forecast, show_receipt
 from tenancy.cli.who import (
     OwnRoomOption,
@@ -20,15 +20,17 @@ from tenancy.cli.who import (
     spoken,
     which_session,
 )
+from tenancy.scope import Scope
 
 if TYPE_CHECKING:
     from tenancy.listing import SessionInfo
     from tenancy.manager import SessionManager
 
+
 _COLUMNS: Final[dict[str, Callable[[Any], str]]] = {
     "tenant": text,
     "user": text,
-    "session": text,
+    "session": room,
     "results": count,
     "used_bytes": size,
     "used_at": moment,
@@ -38,11 +40,18 @@ _MISSING: Final = "There is no such live session."
 
 
 def list_sessions(invocation: Invocation, *, tenant: SomeTenantOption = None, user: SomeUserOption = None) -> None:
-    """List the live sessions. The one without a name is the user's own room (null in JSON)."""
+    """
+    List the live sessions. The one without a name is the user's own room (null in JSON).
+
+    In JSON, log_hash is how log events name a session, so that you can find whom an event is about.
+    """
     require_wider(tenant=tenant, user=user)
-    with closing(invocation.place().open()) as manager:
-        found = (_document(each) for each in manager.sessions(tenant=tenant, user=user))
-        invocation.output.stream("sessions", found, columns=_COLUMNS)
+    # Closed here, not by the interpreter when it ends: stdout may go away in the middle of the listing.
+    with (
+        closing(invocation.place().open()) as manager,
+        closing(_documents(manager, tenant=tenant, user=user)) as found,
+    ):
+        invocation.output.stream("sessions", found, columns=_COLUMNS, nothing="No live sessions.")
 
 
 def show(
@@ -53,13 +62,17 @@ def show(
     session: SomeSessionOption = None,
     own_room: OwnRoomOption = False,
 ) -> None:
-    """Show one live session. Looking does not count as use."""
+    """
+    Show one live session. Looking does not count as use.
+
+    Its log hash is how log events name it, so that you can tell which events are about it.
+    """
     name = which_session(session, own_room=own_room)
     with closing(invocation.place().open()) as manager:
         found = _find(manager, tenant=tenant, user=user, session=name)
         document = _document(found)
-        fields = {key: shown(document[key]) for key, shown in _COLUMNS.items()}
-        fields["created_at"] = moment(found.created_at)
+        columns: dict[str, Callable[[Any], str]] = {**_COLUMNS, "created_at": moment, "log_hash": text}
+        fields = {key.replace("_", " "): shown(document[key]) for key, shown in columns.items()}
         invocation.output.show(document, Table.of_fields(fields))
 
 
@@ -100,6 +113,13 @@ def _find(manager: "SessionManager", *, tenant: str, user: str, session: str | N
     raise Refusal(_MISSING, code=ExitCode.NOT_FOUND)
 
 
+def _documents(
+    manager: "SessionManager", *, tenant: str | None, user: str | None
+) -> Generator[dict[str, Any], None, None]:
+    for found in manager.sessions(tenant=tenant, user=user):
+        yield _document(found)
+
+
 def _document(found: "SessionInfo") -> dict[str, Any]:
     return {
         "tenant": found.tenant,
@@ -110,4 +130,5 @@ def _document(found: "SessionInfo") -> dict[str, Any]:
         "created_at": found.created_at,
         "used_at": found.used_at,
         "expires_at": found.expires_at,
+        "log_hash": Scope.of(tenant=found.tenant, user=found.user, session=found.session).short_hash,
     }

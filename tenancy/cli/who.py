@@ -46,6 +46,7 @@ def which_session(session: str | None, *, own_room: bool) -> str | None:
 
 
 def spoken(*, tenant: str, user: str | None = None, session: str | None = None) -> str:
-    """Say whose in a question or a note."""
-    parts = [f"session {session!r} of" if session is not None else "", f"user {user!r} of" if user is not None else ""]
+    """Say whose in a question or a note; `session=""` is the user's own room."""
+    room = "the own room of" if session == "" else f"session {session!r} of" if session is not None else ""
+    parts = [room, f"user {user!r} of" if user is not None else ""]
     return " ".join([*(part for part in parts if part), f"tenant {tenant!r}"])

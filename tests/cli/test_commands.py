@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tenancy.errors import QuotaExceeded
 from tenancy.manager import SessionManager
 from tenancy.quotas import Lifetime, Limits
 from tests.cli.conftest import Run
@@ -94,6 +95,35 @@ def test_live_sessions_are_listed_and_filtered(run: Run, filled: Path) -> None:
     assert len(table) == 6
     assert table[0].split()[:3] == ["tenant", "user", "session"]
     assert any(line.startswith("[b]globex[/b]") for line in table)
+    assert [line.split()[1] for line in table if "(own room)" in line] == ["ann"]
+    nobody = run("sessions", "list", "--data", filled, "--tenant", "nobody")
+    assert (nobody.code, nobody.out, nobody.err) == (0, "", "No live sessions.\n")
+
+
+def test_a_log_event_can_be_traced_to_its_session(run: Run, filled: Path, caplog: pytest.LogCaptureFixture) -> None:
+    listed = run("sessions", "list", "--data", filled, "--output", "json").json["sessions"]
+    hashes = {
+        each["log_hash"]: each["session"] for each in listed if each["user"] == "ann" and each["tenant"] == "acme"
+    }
+    assert len({each["log_hash"] for each in listed}) == 5
+    caplog.clear()
+    with SessionManager.local(filled) as manager, pytest.raises(QuotaExceeded):
+        manager.session(tenant="acme", user="ann", session="brief").store.write(key="k", content="too much for it")
+    (named,) = [each for each in hashes if each in caplog.text]
+    assert hashes[named] == "brief"
+    for form in ("json", "table"):
+        shown = run("sessions", "show", "--data", filled, *ACME, "--session", "brief", "--output", form)
+        assert named in shown.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("sessions", "show", *ACME, "--own-room"), ("limits", "show", *ACME), ("usage", *ACME), ("cleanup",), ("verify",)],
+)
+def test_the_labels_of_tables_are_words(command: tuple[str, ...], run: Run, filled: Path) -> None:
+    ran = run(*command, "--data", filled)
+    assert ran.code == 0
+    assert "_" not in ran.out
 
 
 def test_a_session_is_shown_without_being_used(run: Run, filled: Path) -> None:
@@ -181,6 +211,17 @@ def test_limits_are_set_shown_and_inherited(run: Run, filled: Path) -> None:
     assert kept["set"] == {"tenant_sessions": None}
     assert kept["effective"]["user_bytes"] == 2**30
     assert "inherit" in run("limits", "show", "--data", filled, "--tenant", "acme").out
+
+
+@pytest.mark.parametrize(
+    "whose", [("--tenant", "new"), ("--tenant", "new", "--user", "u"), ("--tenant", "acme", "--user", "new")]
+)
+def test_limits_of_somebody_who_is_yet_to_come_are_refused_with_the_reason(
+    whose: tuple[str, ...], run: Run, filled: Path
+) -> None:
+    ran = run("limits", "set", "--data", filled, *whose, "--max-result-bytes", "5")
+    assert (ran.code, ran.out) == (4, "")
+    assert f"no such {'user' if '--user' in whose else 'tenant'}: it exists from its first session on" in ran.err
 
 
 def test_cleanup_reclaims_what_has_expired_and_nothing_else(run: Run, filled: Path) -> None:

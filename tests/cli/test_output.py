@@ -13,10 +13,20 @@ COLUMNS = {"name": text, "used_bytes": size}
 
 
 def test_a_listing_is_one_json_document_also_when_it_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
-    Output(OutputFormat.JSON).stream("sessions", iter(ROWS), columns=COLUMNS)
-    assert json.loads(capsys.readouterr().out) == {"sessions": ROWS}
-    Output(OutputFormat.JSON).stream("sessions", iter([]), columns=COLUMNS)
-    assert json.loads(capsys.readouterr().out) == {"sessions": []}
+    for rows in (ROWS, ROWS[:1], []):
+        Output(OutputFormat.JSON).stream("sessions", iter(rows), columns=COLUMNS, nothing="No rows.")
+        streamed = capsys.readouterr()
+        assert json.loads(streamed.out) == {"sessions": rows}
+        # Of the same shape as an answer that is printed at once.
+        Output(OutputFormat.JSON).show({"sessions": rows})
+        assert streamed == capsys.readouterr()
+
+
+def test_people_are_told_that_a_listing_is_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(OutputFormat.TABLE).stream("sessions", iter([]), columns=COLUMNS, nothing="No rows.")
+    assert capsys.readouterr() == ("", "No rows.\n")
+    Output(OutputFormat.TABLE).stream("sessions", iter(ROWS), columns=COLUMNS, nothing="No rows.")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_listing_does_not_wait_for_its_last_row(capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,7 +36,7 @@ def test_a_listing_does_not_wait_for_its_last_row(capsys: pytest.CaptureFixture[
 
     for form in OutputFormat:
         with pytest.raises(RuntimeError):
-            Output(form).stream("sessions", endless(), columns=COLUMNS)
+            Output(form).stream("sessions", endless(), columns=COLUMNS, nothing="No rows.")
         assert "row 999" in capsys.readouterr().out
 
 
@@ -37,13 +47,15 @@ def test_a_refusal_before_the_first_row_leaves_stdout_empty(capsys: pytest.Captu
 
     for form in OutputFormat:
         with pytest.raises(RuntimeError):
-            Output(form).stream("sessions", refusing(), columns=COLUMNS)
+            Output(form).stream("sessions", refusing(), columns=COLUMNS, nothing="No rows.")
         assert capsys.readouterr().out == ""
 
 
 def test_a_row_in_a_pipe_is_one_line_however_long(capsys: pytest.CaptureFixture[str]) -> None:
     name = "n" * 255
-    Output(OutputFormat.TABLE).stream("sessions", [{"name": name, "used_bytes": 2048}], columns=COLUMNS)
+    Output(OutputFormat.TABLE).stream(
+        "sessions", [{"name": name, "used_bytes": 2048}], columns=COLUMNS, nothing="No rows."
+    )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert lines[1].split() == [name, "2.0", "KiB"]

@@ -22,8 +22,10 @@ def made(data: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_word_about_telemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No word about telemetry, and data in a buffer."""
     monkeypatch.delenv("HAYSTACK_TELEMETRY_ENABLED", raising=False)
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
 
 #: `doctor` and `usage` import Haystack, each by a way of its own.
@@ -70,12 +72,13 @@ def test_an_error_that_says_see_above_stands_below(form: str, made: Path) -> Non
     assert len(lines) > 5
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_data_that_cannot_be_written_is_a_sentence(form: str, made: Path) -> None:
+def test_data_that_cannot_be_written_is_a_sentence(form: str, unbuffered: str, made: Path) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [*PROGRAM, "sessions", "list", "--data", str(made), "--output", form],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
             stdin=subprocess.DEVNULL,
             stdout=full,
             stderr=subprocess.PIPE,

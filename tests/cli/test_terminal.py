@@ -59,6 +59,13 @@ def test_a_cancelled_question_exits_1_and_changes_nothing(typed: bytes, made: Pa
     assert _sessions(made) == ["s"]
 
 
+def test_the_own_room_is_called_that_in_the_question(data: Path) -> None:
+    with SessionManager.local(data) as manager:
+        manager.session(tenant="t", user="u").close()
+    _, seen = _at_a_terminal(b"n\n", "--data", data, *DELETE[:-2], "--own-room")
+    assert "Delete the own room of user 'u' of tenant 't' (" in seen
+
+
 def test_a_yes_deletes(made: Path) -> None:
     code, seen = _at_a_terminal(b"y\n", "--data", made, *DELETE)
     assert code == 0
