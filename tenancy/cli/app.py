@@ -7,7 +7,7 @@ import typer
 
 from tenancy.cli import cleanup, db, doctor, erase, init, limits, sessions, usage, verify
 from tenancy.cli.demo import demo
-from tenancy.cli.invocation import ConfigOption, DataOption, Invocation, OutputOption, command
+from tenancy.cli.invocation import ConfigOption, DataOption, Invocation, OutputOption, choice, command
 from tenancy.version import __version__
 
 
@@ -52,7 +52,7 @@ def _root(
     config: ConfigOption = None,
     output: OutputOption = None,
     log_level: Annotated[
-        LogLevel | None, typer.Option("--log-level", help="Show log records from this level on, on stderr.")
+        LogLevel | None, choice("--log-level", LogLevel, help="Show log records from this level on, on stderr.")
     ] = None,
     version: Annotated[  # noqa: ARG001
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")

@@ -11,6 +11,13 @@ from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table, note, progress, size
 
 
+def _positive(seconds: float | None) -> float | None:
+    # Not typer's `min`, which would take 0. Not a number is not more than it either.
+    if seconds is not None and not seconds > 0:
+        raise typer.BadParameter("must be more than 0.")
+    return seconds
+
+
 def cleanup(
     invocation: Invocation,
     *,
@@ -21,7 +28,12 @@ def cleanup(
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="How many at a time.")] = 500,
     max_seconds: Annotated[
         float | None,
-        typer.Option("--max-seconds", min=0, help="Stop after about this long, and exit 3 if something is left."),
+        typer.Option(
+            "--max-seconds",
+            callback=_positive,
+            help="Stop after about this long, more than 0, and exit 3 if something is left.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Reclaim expired sessions and results and unfinished writes. Any number of these may run at once."""

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec
@@ -25,9 +26,21 @@ ConfigOption = Annotated[
         "--config", metavar="FILE", help="The TOML file of settings. [env: HAYSTACK_TENANCY_CONFIG]", show_default=False
     ),
 ]
-OutputOption = Annotated[
-    OutputFormat | None, typer.Option("--output", help="How to print. [default: table]", show_default=False)
-]
+
+
+def choice(name: str, kind: type[StrEnum], *, help: str) -> Any:  # noqa: A002 - as typer calls it
+    """Make an option that takes one of a few words, and whose refusal is in our words and not the parser's."""
+    words = [word.value for word in kind]
+
+    def parse(written: str) -> StrEnum:
+        if written not in words:
+            raise typer.BadParameter(f"must be one of {', '.join(words)}.", param_hint=f"'{name}'")
+        return kind(written)
+
+    return typer.Option(name, parser=parse, metavar=f"[{'|'.join(words)}]", help=help, show_default=False)
+
+
+OutputOption = Annotated[OutputFormat | None, choice("--output", OutputFormat, help="How to print. [default: table]")]
 
 _SHARED: Final = {"data": DataOption, "config": ConfigOption, "output": OutputOption}
 

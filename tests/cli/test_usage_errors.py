@@ -160,6 +160,23 @@ def test_a_command_line_that_makes_no_sense_is_refused(arguments: tuple[str, ...
 
 
 @pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cleanup", "--max-seconds", "0"), "'--max-seconds': must be more than 0."),
+        (("cleanup", "--max-seconds", "-1"), "'--max-seconds': must be more than 0."),
+        (("cleanup", "--max-seconds", "nan"), "'--max-seconds': must be more than 0."),
+        (("cleanup", "--output", "xml"), "'--output': must be one of table, json."),
+        (("demo", "--output", "xml"), "'--output': must be one of table, json."),
+        (("--log-level", "loud", "cleanup"), "'--log-level': must be one of debug, info, warning, error."),
+    ],
+)
+def test_a_wrong_option_is_refused_in_our_words(arguments: tuple[str, ...], sentence: str, run: Run) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.splitlines()[-1] == f"Error: Invalid value for {sentence}"
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (errors.ConfigurationError("a sentence"), 2),
