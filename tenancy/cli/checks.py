@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from tenancy.cli.output import moment, size
-from tenancy.cli.place import Place
+from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
 
+_INIT_COMMAND: Final = "`tenancy init`"
+_INIT: Final = f"Run {_INIT_COMMAND}."
 _GIB: Final = 2**30
 #: Less free space than this is a warning; less than a sixteenth of it a failure.
 _ROOM_BYTES: Final = 1 * _GIB
@@ -54,8 +56,8 @@ class Check:
 def run_checks(place: Place) -> Iterator[Check]:
     """Look at everything. What depends on something that failed is left out."""
     yield environment(os.environ)
-    found_key = key(place)
     found_schema = schema(place)
+    found_key = key(place, is_new=_is_new(place, found_schema))
     found_store = store(place)
     yield found_key
     yield found_schema
@@ -66,6 +68,12 @@ def run_checks(place: Place) -> Iterator[Check]:
     yield disk(place)
     if place.sqlite_file() is not None:
         yield sqlite(sqlite3.sqlite_version_info)
+
+
+def _is_new(place: Place, found_schema: Check) -> bool:
+    """Whether nothing was ever made there, so that nothing can have been lost."""
+    paths = (place.sqlite_file(), place.key_file(), place.store_directory())
+    return found_schema.advice == _INIT and not any(path is not None and os.path.lexists(path) for path in paths)
 
 
 def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
@@ -86,28 +94,61 @@ def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
     return Check("environment", Status.OK, "No variable is misspelt.")
 
 
-def key(place: Place) -> Check:
+def key(place: Place, *, is_new: bool) -> Check:
     """Look whether the key is there and nobody else can read it."""
     from tenancy.keys.providers import open_key_provider
 
     try:
         open_key_provider(place.keys()).close()
     except TenancyError as error:
-        return Check("key", Status.FAIL, str(error), "Restore the key or its mode; without it nothing can be read.")
+        return Check("key", Status.FAIL, str(error), _key_advice(place, is_new=is_new))
     return Check("key", Status.OK, "It is there, and only this user can read it.")
+
+
+def _key_advice(place: Place, *, is_new: bool) -> str:
+    file = place.key_file()
+    if file is None:
+        if not place.lacks_key_variable():
+            return "Correct the variable, or the setting keys."
+        return f"Set it; `{MAKE_A_KEY}` makes a key, which reads nothing that was stored under another one."
+    if is_new:
+        return _INIT
+    try:
+        found = file.lstat()
+    except OSError:
+        return "Restore it from a backup; without it nothing can be read."
+    if found.st_uid != os.geteuid():
+        return f"Run as uid {found.st_uid}."
+    if stat.S_ISREG(found.st_mode) and found.st_mode & 0o077:
+        return f"chmod 600 {file}"
+    return "Restore it from a backup; without it nothing can be read."
 
 
 def schema(place: Place) -> Check:
     """Look whether the database answers and has this version's schema."""
     from tenancy.upgrade import check
 
+    file = place.sqlite_file()
     try:
         check(place.database_url())
     except SchemaOutdated as error:
-        return Check("database", Status.FAIL, str(error), "Do what it says.")
+        # What is the matter, and what to do: two sentences.
+        fact, _, advice = str(error).partition(". ")
+        if _INIT_COMMAND in advice:
+            advice = _INIT if file is None or not _holds_results(place) else f"Restore {file} from a backup."
+        return Check("database", Status.FAIL, f"{fact}.", advice)
     except TenancyError as error:
-        return Check("database", Status.FAIL, str(error), "Check that the database is there and may be reached.")
+        advice = "Start the database, or correct database_url." if file is None else f"Restore {file} from a backup."
+        return Check("database", Status.FAIL, str(error), advice)
     return Check("database", Status.OK, "It answers, and its schema is current.")
+
+
+def _holds_results(place: Place) -> bool:
+    directory = place.store_directory()
+    try:
+        return directory is not None and any(directory.iterdir())
+    except OSError:
+        return False
 
 
 def store(place: Place) -> Check:
@@ -120,7 +161,7 @@ def store(place: Place) -> Check:
     try:
         found = path.stat()
     except OSError:
-        return Check("store", Status.FAIL, f"{path} is not there.", "Run `tenancy init`.")
+        return Check("store", Status.FAIL, f"{path} is not there.", _INIT)
     if not stat.S_ISDIR(found.st_mode):
         return Check("store", Status.FAIL, f"{path} is not a directory.", "Correct store_url.")
     if found.st_uid != os.geteuid():

@@ -1,10 +1,14 @@
 """`tenancy doctor`: what is wrong here, and what to do about it."""
 
+from typing import Final
+
 from tenancy.cli.checks import Check, Status, run_checks
 from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table
 from tenancy.errors import ConfigurationError
+
+_WHERE: Final = "Correct it in the --config file, the environment or the secret files."
 
 
 def doctor(invocation: Invocation) -> None:
@@ -12,7 +16,7 @@ def doctor(invocation: Invocation) -> None:
     try:
         place = invocation.place()
     except ConfigurationError as error:
-        checks = [Check("settings", Status.FAIL, str(error), "Correct the settings.")]
+        checks = [Check("settings", Status.FAIL, str(error), _WHERE)]
     else:
         checks = [Check("settings", Status.OK, "They can be read."), *run_checks(place)]
     failed = any(check.status is Status.FAIL for check in checks)

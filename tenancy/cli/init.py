@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table, note
-from tenancy.cli.place import Place
+from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import ConfigurationError, SchemaOutdated
 
 
@@ -40,6 +40,12 @@ def _init_settings(place: Place) -> list[str]:
     key_file = place.key_file()
     created = []
     # Whatever can refuse does so before the first change; the database, which is the likeliest to, changes first.
+    if place.lacks_key_variable():
+        name = place.keys().removeprefix("env:")
+        raise ConfigurationError(
+            f"The environment variable {name} should hold the key and is not set; "
+            f"make one for a new installation with `{MAKE_A_KEY}`."
+        )
     if key_file is None or os.path.lexists(key_file):
         open_key_provider(place.keys()).close()
     elif _knows_keys(place):

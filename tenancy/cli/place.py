@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote, unquote
 
 from tenancy.cli.exits import ExitCode, Refusal
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tenancy import SessionManager
     from tenancy.settings import Settings
 
+#: Prints a key as an environment variable holds it.
+MAKE_A_KEY: Final = "openssl rand -base64 32"
 _PREFIX = "HAYSTACK_TENANCY_"
 _NOTHING = (
     "Nothing is configured: pass --data DIR or --config FILE, or set HAYSTACK_TENANCY_DATA or HAYSTACK_TENANCY_CONFIG."
@@ -104,6 +106,12 @@ class Place:
         """The key file, if the key is in one."""
         kind, _, where = self.keys().partition(":")
         return Path(where) if kind == "file" else None
+
+    def lacks_key_variable(self) -> bool:
+        """Whether the key should be in an environment variable that is not set."""
+        kind, _, name = self.keys().partition(":")
+        is_name = name.isascii() and name.isidentifier() and name == name.upper()
+        return kind == "env" and is_name and not os.environ.get(name, "").strip()
 
     def sqlite_file(self) -> Path | None:
         """The file of the catalogue, if it is one."""

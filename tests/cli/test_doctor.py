@@ -1,5 +1,6 @@
 """`tenancy doctor` sees what is wrong, says what to do, and changes nothing."""
 
+import base64
 import os
 import sqlite3
 from contextlib import closing
@@ -50,32 +51,69 @@ def test_a_healthy_installation_passes(run: Run, made: Path) -> None:
     assert "what to do" in table.out
 
 
-def test_it_makes_nothing(run: Run, data: Path) -> None:
+@pytest.mark.parametrize("there", [False, True])
+def test_where_nothing_is_init_is_advised_and_nothing_made(there: bool, run: Run, data: Path) -> None:
+    if there:
+        data.mkdir(mode=0o700)
     code, found = _examine(run, data)
     assert code == 1
-    assert {found[name]["status"] for name in ("key", "database", "store")} == {"fail"}
-    assert "tenancy init" in found["store"]["advice"]
-    assert not data.exists()
+    failed = {name: found[name]["advice"] for name in found if found[name]["status"] == "fail"}
+    assert failed == dict.fromkeys(("key", "database", "store"), "Run `tenancy init`.")
+    assert data.exists() == there
+    assert not there or list(data.iterdir()) == []
+
+
+def test_settings_for_a_new_place_get_the_same_advice(run: Run, empty_database_url: str, tmp_path: Path) -> None:
+    config = tmp_path / "tenancy.toml"
+    config.write_text(
+        f'database_url = "{empty_database_url}"\nstore_url = "file://{tmp_path}/results"\n'
+        f'keys = "file:{tmp_path}/keys.json"\n'
+    )
+    found = {each["name"]: each for each in run("doctor", "--config", config, "--output", "json").json["checks"]}
+    assert {found[name]["advice"] for name in ("key", "database", "store")} == {"Run `tenancy init`."}
+
+
+def test_a_key_that_should_be_in_the_environment_is_asked_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "tenancy.toml"
+    config.write_text(
+        f'database_url = "sqlite:///{tmp_path}/catalogue.sqlite3"\nstore_url = "database:"\nkeys = "env:A_KEY"\n'
+    )
+    monkeypatch.delenv("A_KEY", raising=False)
+    found = {each["name"]: each for each in run("doctor", "--config", config, "--output", "json").json["checks"]}
+    assert "A_KEY" in found["key"]["detail"]
+    assert "`openssl rand -base64 32`" in found["key"]["advice"]
+    refused = run("init", "--config", config)
+    assert (refused.code, refused.out) == (2, "")
+    assert "A_KEY should hold the key and is not set; make one for a new installation with `openssl" in refused.err
+    assert list(tmp_path.iterdir()) == [config]
+
+    # What that command prints does.
+    monkeypatch.setenv("A_KEY", base64.b64encode(os.urandom(32)).decode() + "\n")
+    assert run("init", "--config", config).code == 0
+    assert run("doctor", "--config", config, "--output", "json").json["ok"] is True
 
 
 @pytest.mark.parametrize(
-    ("harm", "name"),
+    ("harm", "name", "advice"),
     [
-        (lambda data: (data / "keys.json").unlink(), "key"),
-        (lambda data: (data / "keys.json").chmod(0o644), "key"),
-        (lambda data: (data / "keys.json").write_text("{}"), "key"),
-        (lambda data: (data / "results").chmod(0o750), "store"),
-        (lambda data: (data / "results").rmdir(), "store"),
-        (lambda data: (data / "catalogue.sqlite3").write_bytes(b"not a database" * 100), "database"),
-        (lambda data: (data / "catalogue.sqlite3").unlink(), "database"),
+        (lambda data: (data / "keys.json").unlink(), "key", "Restore it from a backup"),
+        (lambda data: (data / "keys.json").chmod(0o644), "key", "chmod 600 "),
+        (lambda data: (data / "keys.json").write_text("{}"), "key", "Restore it from a backup"),
+        (lambda data: (data / "results").chmod(0o750), "store", "chmod 700 "),
+        (lambda data: (data / "results").rmdir(), "store", "Run `tenancy init`."),
+        (lambda data: (data / "catalogue.sqlite3").write_bytes(b"not a database" * 100), "database", "Restore "),
+        (lambda data: (data / "catalogue.sqlite3").unlink(), "database", "Run `tenancy init`."),
+        (lambda data: ((data / "results/x").touch(), (data / "catalogue.sqlite3").unlink()), "database", "Restore "),
     ],
 )
-def test_harm_is_seen_where_it_was_done(harm: Any, name: str, run: Run, made: Path) -> None:
+def test_harm_is_seen_where_it_was_done(harm: Any, name: str, advice: str, run: Run, made: Path) -> None:
     harm(made)
     code, found = _examine(run, made)
     assert code == 1
     assert [each for each in found if found[each]["status"] == "fail"] == [name]
-    assert found[name]["advice"]
+    assert found[name]["advice"].startswith(advice)
 
 
 def test_the_key_of_another_catalogue_is_seen(run: Run, made: Path, tmp_path: Path) -> None:
@@ -91,6 +129,7 @@ def test_another_schema_is_seen(run: Run, made: Path) -> None:
     code, found = _examine(run, made)
     assert (code, found["database"]["status"]) == (1, "fail")
     assert "newer" in found["database"]["detail"]
+    assert found["database"]["advice"] == "Upgrade the code."
 
 
 def test_a_cleanup_that_never_ran_is_a_warning(run: Run, data: Path) -> None:
