@@ -21,8 +21,8 @@ def from_toml(path: Path) -> dict[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise ConfigurationError(f"The configuration file {path} cannot be read as text.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"The configuration file {path} {_fault(error, 'cannot be read as text')}.") from None
     line = None
     try:
         return tomllib.loads(text)
@@ -64,8 +64,10 @@ def from_secret_files(directory: Path, *, settings: Collection[str]) -> dict[str
     found: dict[str, str] = {}
     try:
         entries = sorted(directory.iterdir())
-    except OSError:
-        raise ConfigurationError(f"The directory of secret files {directory} cannot be read.") from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"The directory of secret files {directory} {_fault(error, 'cannot be read')}."
+        ) from None
     for entry in entries:
         name = entry.name.lower().removeprefix(PREFIX.lower())
         if name.partition("__")[0] not in settings:
@@ -76,16 +78,24 @@ def from_secret_files(directory: Path, *, settings: Collection[str]) -> dict[str
     return _nested(found)
 
 
+def _fault(error: OSError | UnicodeDecodeError, otherwise: str) -> str:
+    """Say what is the matter where that is known; never what was read."""
+    if isinstance(error, FileNotFoundError):
+        return "does not exist"
+    return "cannot be opened by this user" if isinstance(error, PermissionError) else otherwise
+
+
 def _secret(path: Path) -> str:
+    fault = otherwise = "cannot be read as a text of at most 64 KiB"
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_SECRET_BYTES + 1)
         text = content.decode()
-    except (OSError, UnicodeDecodeError):
-        text = None
+    except (OSError, UnicodeDecodeError) as error:
+        text, fault = None, _fault(error, otherwise)
     # Outside of the handler: a decoding error holds the bytes.
     if text is None or len(content) > _MAX_SECRET_BYTES:
-        raise ConfigurationError(f"The secret file {path} cannot be read as a text of at most 64 KiB.")
+        raise ConfigurationError(f"The secret file {path} {fault}.")
     return text.strip()
 
 

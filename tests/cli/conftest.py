@@ -4,7 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,21 @@ import tenancy
 from tenancy.cli.app import app
 
 ROOT = Path(tenancy.__file__).parent.parent
+NOBODY = 65534
 PROGRAM = (sys.executable, "-c", "from tenancy.cli import main; main()")
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """The superuser may write everywhere, so for a moment be somebody else."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if before == 0:
+            os.seteuid(before)
 
 
 @dataclass(frozen=True)

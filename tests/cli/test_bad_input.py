@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,10 +14,9 @@ import pytest
 from tenancy.keys.providers import create_key_file
 from tenancy.manager import SessionManager
 from tenancy.schema import VERSION_TABLE
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import NOBODY, Ran, Run, unprivileged
 
 SECRET = "correct-horse-battery"
-NOBODY = 65534
 
 
 @pytest.fixture
@@ -121,22 +120,9 @@ def test_a_data_directory_of_somebody_else_is_not_called_missing(run: Run, made:
         made.chmod(0o700)
     else:
         assert run("usage", "--data", made, "--tenant", "t").code == 0
-        with _unprivileged():
+        with unprivileged():
             ran = run("usage", "--data", made, "--tenant", "t")
     _refused(ran, 2, str(made), "cannot be entered by this user")
-
-
-@contextmanager
-def _unprivileged() -> Iterator[None]:
-    """The superuser may write everywhere, so for a moment be somebody else."""
-    before = os.geteuid()
-    if before == 0:
-        os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        if before == 0:
-            os.seteuid(before)
 
 
 @pytest.fixture
@@ -159,7 +145,7 @@ def test_a_data_directory_that_is_not_writable(
     # Once where it succeeds, so that everything is imported: somebody else may not be able to read our modules.
     assert run("init", "--data", tmp_path / "other").code == 0
     assert run(*command, "--data", tmp_path / "other").code == 0
-    with _unprivileged():
+    with unprivileged():
         ran = run(*command, "--data", unwritable)
     _refused(ran, 2, str(unwritable), "" if command == ("init",) else "tenancy init")
     assert list(unwritable.iterdir()) == []
@@ -321,4 +307,4 @@ def test_init_changes_nothing_if_the_database_is_away(run: Run, config: Path, tm
 
 
 def test_a_configuration_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
-    _refused(run("sessions", "list", "--config", tmp_path / "no.toml"), 2, "no.toml cannot be read")
+    _refused(run("sessions", "list", "--config", tmp_path / "no.toml"), 2, "no.toml does not exist")

@@ -1,5 +1,6 @@
 """Where settings come from, what they accept, and that a wrong one is named and never shown."""
 
+import tempfile
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from tenancy.errors import ConfigurationError
 from tenancy.quotas import DEFAULT_LIMITS, Limits
 from tenancy.settings import Settings
+from tests.cli.conftest import unprivileged
 
 SECRET = "correct-horse-battery"
 PASSWORD_URL = f"postgresql+psycopg://app:{SECRET}@db/tenancy"
@@ -183,8 +185,34 @@ def test_a_section_given_whole_and_in_fields_is_refused(config: Path, monkeypatc
 
 
 def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"missing\.toml cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"missing\.toml does not exist\."):
         Settings.load(tmp_path / "missing.toml")
+    (tmp_path / "latin.toml").write_bytes(b'keys = "\xe4"')
+    for unreadable in (tmp_path / "latin.toml", tmp_path):
+        with pytest.raises(ConfigurationError, match="cannot be read as text"):
+            Settings.load(unreadable)
+
+
+def test_what_this_user_may_not_open_is_called_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as outer:
+        # Not pytest's directory, which somebody else may not even enter.
+        Path(outer).chmod(0o755)
+        config, secrets = Path(outer, "tenancy.toml"), Path(outer, "secrets")
+        config.write_text(f'keys = "{SECRET}"')
+        secrets.mkdir()
+        (secrets / "store_url").write_text(SECRET)
+        monkeypatch.setenv("HAYSTACK_TENANCY_SECRETS_DIR", str(secrets))
+        for path, what in (
+            (secrets, "directory of secret files"),
+            (secrets / "store_url", "secret file"),
+            (config, "configuration file"),
+        ):
+            mode = path.stat().st_mode
+            path.chmod(0o000)
+            with unprivileged(), pytest.raises(ConfigurationError) as caught:
+                Settings.load(config)
+            path.chmod(mode)
+            assert str(caught.value) == f"The {what} {path} cannot be opened by this user."
 
 
 def test_a_broken_file_is_refused_by_line_and_not_quoted(config: Path) -> None:
