@@ -172,7 +172,7 @@ class ErasureTable:
         close_counters(transaction, tenant_id, user_id)
         # A session that was created between the query above and this lock is ended here.
         keys += sum(
-            end_session(transaction, tenant_id, session)
+            end_session(transaction, tenant_id, session, close=False)
             for (session,) in transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
         )
         transaction.execute(_MARK_USER, tenant_id=tenant_id, user_id=user_id, new_receipt_id=receipt_id)
@@ -193,20 +193,23 @@ class ErasureTable:
         if state == "erasing" and receipt_id is not None:
             return Erasing(tenant_id, None, receipt_id)
         receipt_id = mint_name()
+        # Users before sessions, which is the order in which the erasure of one user locks them.
+        transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
         keys = self._end_all(transaction, tenant_id)
         for user_id, _ in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
             close_counters(transaction, tenant_id, user_id)
         close_counters(transaction, tenant_id, tenant_id)
-        keys += self._end_all(transaction, tenant_id)
-        keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
+        # Also those who came meanwhile.
         transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
+        keys += self._end_all(transaction, tenant_id, close=False)
+        keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
         transaction.execute(_MARK_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
         self._open_receipt(transaction, tenant_id, receipt_id, "tenant", keys)
         return Erasing(tenant_id, None, receipt_id)
 
-    def _end_all(self, transaction: Transaction, tenant_id: str) -> int:
+    def _end_all(self, transaction: Transaction, tenant_id: str, *, close: bool = True) -> int:
         return sum(
-            end_session(transaction, tenant_id, session)
+            end_session(transaction, tenant_id, session, close=close)
             for (session,) in transaction.all(_LIVE_OF_TENANT, tenant_id=tenant_id)
         )
 

@@ -83,7 +83,8 @@ _RELEASE_SESSION: Final = Statement(
 _LOCK: Final = Statement(
     sa.select(*_ids)
     .where(_of_tenant, SESSIONS.c.session_id == sa.bindparam("session_id"), SESSIONS.c.state == "ended")
-    .with_for_update()
+    # Keeps other removers out, and no writer who has charged the session and now needs its row for a foreign key.
+    .with_for_update(key_share=True)
 )
 _of_session = (
     RESULTS.c.tenant_id == sa.bindparam("tenant_id"),
