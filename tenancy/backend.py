@@ -1,13 +1,13 @@
 """What the sessions and jobs of one manager share."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stores.blob import BlobStore, Namespace
 from stores.database import DatabaseStore
-from stores.errors import StoreError
+from stores.errors import BlobCorrupt, StoreError
 from stores.sql import Transaction
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.sessions import Ids
@@ -61,7 +61,8 @@ class Backend:
     def namespace(self, ids: Ids, *, inline: bool) -> Namespace:
         """Return the room of a session in the place where a result is."""
         store: BlobStore = self.inline if inline else self.store
-        return store.namespace(ids.tenant_id, ids.session_id)
+        with names_of_rows():
+            return store.namespace(ids.tenant_id, ids.session_id)
 
     def putter(self, ids: Ids, name: str, data: bytes) -> Callable[[Transaction], None]:
         """Return what writes a blob inside a transaction of the catalogue's."""
@@ -75,7 +76,8 @@ class Backend:
         """Return what deletes one blob inside a transaction of the catalogue's."""
 
         def drop(transaction: Transaction, name: str) -> None:
-            self._joined(ids, transaction.connection).delete(name)
+            with names_of_rows():
+                self._joined(ids, transaction.connection).delete(name)
 
         return drop
 
@@ -90,7 +92,21 @@ class Backend:
     def destroy_files(self, ids: Ids) -> None:
         """Remove whatever a session has outside the catalogue's database."""
         if self.store is not self.inline:
-            self.store.namespace(ids.tenant_id, ids.session_id).destroy()
+            self.namespace(ids, inline=False).destroy()
 
     def _joined(self, ids: Ids, connection: Any) -> Namespace:
-        return self.inline.namespace(ids.tenant_id, ids.session_id).joined(connection)
+        with names_of_rows():
+            return self.inline.namespace(ids.tenant_id, ids.session_id).joined(connection)
+
+
+@contextlib.contextmanager
+def names_of_rows() -> Iterator[None]:
+    """
+    Take a name out of a row that no store accepts for what it is: a damaged row, and an error of its own only.
+
+    :raises BlobCorrupt: In place of the store's `ValueError`.
+    """
+    try:
+        yield
+    except ValueError:
+        raise BlobCorrupt("A row of the catalogue holds a name that no store gave; it is damaged.") from None

@@ -12,13 +12,14 @@ from functools import partial
 from typing import Final, TypeVar
 
 from stores.errors import Conflict, StoreError
-from tenancy.backend import Backend
+from tenancy.backend import Backend, names_of_rows
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
 from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
+from tenancy.quotas import MAX_LIMIT
 
 #: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
@@ -63,7 +64,7 @@ class Cleaner:
         self, *, dry_run: bool, batch_size: int, max_seconds: float | None, on_progress: Progress | None = None
     ) -> CleanupReport:
         """See `SessionManager.cleanup`."""
-        if batch_size < 1 or (max_seconds is not None and not max_seconds > 0):
+        if not 1 <= batch_size <= MAX_LIMIT or (max_seconds is not None and not max_seconds > 0):
             raise ConfigurationError("batch_size must be at least 1 and max_seconds positive.")
         waiting = self._reclaim.waiting()
         if dry_run:
@@ -125,7 +126,8 @@ class Cleaner:
 
     def finish(self, doomed: Doomed) -> Removed:
         """Remove the bytes and then the row of a result that is being deleted."""
-        self._backend.namespace(doomed.ids, inline=doomed.inline).delete(doomed.result_id)
+        with names_of_rows():
+            self._backend.namespace(doomed.ids, inline=doomed.inline).delete(doomed.result_id)
         if not self._backend.catalogue.results.remove(doomed):
             return Removed()
         return Removed(results=1, size_bytes=doomed.size_bytes)

@@ -61,7 +61,7 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
         # Two processes may start at once: the one that comes second takes the first one's key.
         with contextlib.suppress(FileExistsError):
             create_key_file(keys)
-    elif not catalogue.exists() and _holds_anything(results):
+    elif _is_missing(catalogue) and _holds_anything(results):
         raise ConfigurationError(
             f"The catalogue {catalogue} is missing although there are results. Restore it before starting."
         )
@@ -166,6 +166,10 @@ def require_inline_bytes(value: int) -> int:
 
 def _make_private(path: Path) -> None:
     try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError("The data directory's name is not valid UTF-8, which SQLite cannot open.") from None
+    try:
         # The parent is not made: a mistyped path should not grow a tree.
         path.mkdir(mode=0o700)
         path.chmod(0o700)
@@ -186,6 +190,11 @@ def _make_private(path: Path) -> None:
         raise ConfigurationError(f"The data directory {path} is open to other users; run: chmod 700 {path}")
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigurationError(f"The data directory {path} is not writable.")
+
+
+def _is_missing(catalogue: Path) -> bool:
+    # An empty file is an empty database to SQLite, which would be filled without a word.
+    return not catalogue.exists() or catalogue.stat().st_size == 0
 
 
 def _holds_anything(folder: Path) -> bool:

@@ -194,5 +194,5 @@ def _session_context(tenant_id: str, user_id: str, session_id: str, tenant_key_v
 def _context(*parts: str | int) -> bytes:
     try:
         return bound_context(*parts)
-    except ValueError:
+    except (ValueError, TypeError):
         raise ResultCorrupt("A stored key has a version that none can have.") from None

@@ -103,6 +103,8 @@ def unwrap_key(wrapped: bytes, *, under: SecretKey, context: bytes) -> SecretKey
     :raises ResultCorrupt: If `wrapped` was changed, or was wrapped under another key or context.
     :raises KeyUnavailable: If `under` is closed.
     """
+    # SQLite keeps whatever it is given, text and numbers too: what is not bytes is as good as no bytes.
+    wrapped = wrapped if type(wrapped) is bytes else b""
     with under.exposed() as key:
         try:
             return SecretKey(open_message(wrapped[:HEADER_BYTES], wrapped[HEADER_BYTES:], key=key, context=context))

@@ -80,6 +80,13 @@ def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
 
     :raises ResultCorrupt: If a column has no value that sealing could have written.
     """
+    numbers = (envelope.format, envelope.suite, envelope.kind, envelope.codec)
+    sizes = (envelope.size_bytes, envelope.stored_bytes, envelope.key_version)
+    # SQLite keeps whatever it is given: a text in a column of numbers, a number in one of bytes.
+    if any(type(number) is not int for number in numbers + sizes) or not (
+        type(envelope.header) is type(envelope.card) is bytes
+    ):
+        raise ResultCorrupt
     if (
         envelope.format != FORMAT
         or envelope.suite != SUITE_COBBLESTONE_256
