@@ -16,7 +16,7 @@ from tenancy.reading import Page, Reader, Result
 from tenancy.references import parse_reference
 from tenancy.scope import Scope
 from tenancy.seam.binding import SessionStore, unbound_context
-from tenancy.seam.offload import META_KEY
+from tenancy.seam.pointers import META_KEY
 from tenancy.translation import translated
 from tenancy.writing import write
 
@@ -81,7 +81,10 @@ class Session:
         :param media_type: The content's MIME type, likewise.
         """
         self._require_open()
-        if type(content) is not str and type(content) is not bytes:
+        if isinstance(content, str):
+            # Tools return `Markup`, `numpy.str_` and the like, and Haystack hands them on as they are.
+            content = str.__str__(content)
+        elif type(content) is not bytes:
             raise TypeError("A result is a str or bytes.")
         if not isinstance(name, str):
             raise TypeError("A result's name is a str.")

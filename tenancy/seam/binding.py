@@ -40,8 +40,20 @@ class Binding:
     written: list[str] | None = field(default=None, compare=False)
 
 
+@dataclass(slots=True)
+class _Call:
+    """What binds while one call runs. A task or thread that was started inside may outlive it, with a copy of this."""
+
+    binding: Binding | None
+
+
 #: `None` means that nothing binds: neither a session nor a refusal.
-_BOUND: ContextVar[Binding | None] = ContextVar("tenancy_binding", default=None)
+_BOUND: ContextVar[_Call | None] = ContextVar("tenancy_binding", default=None)
+
+
+def _inherited() -> Binding | None:
+    call = _BOUND.get()
+    return None if call is None else call.binding
 
 
 @contextmanager
@@ -49,12 +61,17 @@ def bound(binding: Binding) -> Iterator[None]:
     """
     Bind everything that runs inside the block, including threads and tasks that copy this context.
 
+    What was started inside and goes on afterwards, such as a worker shared by all users, is bound to nothing from then
+    on: it no longer runs for whoever happened to start it.
+
     :param binding: What to bind to.
     """
-    token = _BOUND.set(binding)
+    call = _Call(binding)
+    token = _BOUND.set(call)
     try:
         yield
     finally:
+        call.binding = None
         # An abandoned coroutine is closed by the garbage collector, in a context of its own, in which nothing was set:
         # there is nothing to undo.
         with suppress(ValueError):
@@ -84,7 +101,7 @@ def binding_of(state: State) -> Binding:
     :param state: The Agent's live `State`.
     :returns: The binding. Its session is `None` if there is none or if it was refused.
     """
-    inherited = _BOUND.get()
+    inherited = _inherited()
     if inherited is not None and inherited.refused_as is not None:
         return inherited
     context = state.data.get("hook_context")
@@ -117,7 +134,7 @@ def report_foreign(binding: Binding) -> None:
 
     :param binding: What `binding_of` returned.
     """
-    inherited = _BOUND.get()
+    inherited = _inherited()
     if binding.refused_as == "foreign_session" and inherited is not binding:
         scope = inherited.session.scope.short_hash if inherited is not None and inherited.session is not None else None
         emit("foreign_session", session=scope)
@@ -217,7 +234,7 @@ class RoutedStore(ToolResultStore):
         :raises NoActiveSession: If nothing is bound. An event `unbound` tells the operator.
         :raises TenancyError: Whatever `Session.write` raises.
         """
-        binding = _BOUND.get() or Binding()
+        binding = _inherited() or Binding()
         if binding.session is None:
             emit(binding.refused_as or "unbound")
             raise NoActiveSession
@@ -234,7 +251,7 @@ class RoutedStore(ToolResultStore):
         :raises NoActiveSession: If nothing is bound.
         :raises TenancyError: Whatever `Session.read` raises.
         """
-        binding = _BOUND.get() or Binding()
+        binding = _inherited() or Binding()
         return SessionStore(binding.session).read(reference)
 
     def to_dict(self) -> dict[str, Any]:

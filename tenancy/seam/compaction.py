@@ -14,7 +14,7 @@ from haystack.utils.experimental import ExperimentalWarning
 from tenancy.errors import TenancyError
 from tenancy.events import emit
 from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
-from tenancy.seam.offload import META_KEY
+from tenancy.seam.pointers import META_KEY, finished
 from tenancy.seam.state_view import StateView
 from tenancy.seam.tokens import SafeTokenCounter
 from tenancy.seam.tools import read_tool_of
@@ -88,7 +88,11 @@ class SessionCompactionHook:
             self._offload.run(view)
         compacted: list[ChatMessage] = view.data["messages"]
         if compacted is not disguised:
-            state.set("messages", [originals.get(id(message), message) for message in compacted], replace_values)
+            restored = [
+                originals.get(id(message)) or finished(message, state, preview_chars=self.preview_chars)
+                for message in compacted
+            ]
+            state.set("messages", restored, replace_values)
         _forget(session, written, kept=compacted)
 
     def warm_up(self) -> None:

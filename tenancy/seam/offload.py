@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from haystack.components.agents.state import State, replace_values
 from haystack.core.serialization import default_from_dict, default_to_dict
-from haystack.dataclasses import ChatMessage, ChatRole, ToolCallResult
+from haystack.dataclasses import ChatMessage, ChatRole
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, ToolResultOffloadHook
 from haystack.hooks.tool_result_offloading.types import OffloadPolicy, ToolResultStore
 
 from tenancy.errors import ConfigurationError, NoActiveSession, TenancyError
 from tenancy.events import emit, facts_of
 from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
-from tenancy.seam.notices import notice, printable
+from tenancy.seam.notices import notice
+from tenancy.seam.parts import media_types, text_or_parts, with_plain_labels
+from tenancy.seam.pointers import META_KEY, finished, replaced
 from tenancy.seam.state_view import StateView
 from tenancy.seam.tools import ReadTool, read_tool_of, tool_named
 
@@ -23,11 +25,6 @@ OnFailure = Literal["notice", "keep", "stop"]
 
 #: The `exit_reason` of a run that stops because a result could not be stored.
 STOP_REASON = "result_not_stored"
-
-#: What a message of ours is, in its `meta`: `"read_back"` or `"notice"`. Neither is ever stored.
-META_KEY = "tenancy"
-
-_MAX_MEDIA_TYPE_CHARS = 127
 
 
 class SessionOffloadHook:
@@ -81,11 +78,13 @@ class SessionOffloadHook:
             return message
         tool = tool_named(state, result.origin.tool_name)
         if isinstance(tool, ReadTool):
-            return _replaced(message, result.result, kind="read_back")
+            return replaced(message, result.result, kind="read_back")
+        content = text_or_parts(result.result)
+        view_of = replaced(message, with_plain_labels(content))
         # Without a read tool in this run nobody could follow a pointer.
         session = binding.session if read_tool_of(state) is not None else None
-        recorder = _Recorder(session, tool=result.origin.tool_name, media_types=_media_types(result))
-        view = StateView(state, messages=[message], hook_context={RESULT_STORE_CONTEXT_KEY: recorder})
+        recorder = _Recorder(session, tool=result.origin.tool_name, media_types=media_types(content))
+        view = StateView(state, messages=[view_of], hook_context={RESULT_STORE_CONTEXT_KEY: recorder})
         try:
             # One message at a time: whose part a write is, is then never guessed from a key that a model chose.
             self._driven.run(view)
@@ -94,12 +93,12 @@ class SessionOffloadHook:
         if not recorder.is_used:
             return message
         pointer: ChatMessage = view.data["messages"][-1]
-        if recorder.failure is None and pointer is not message:
-            return _finished(pointer, state)
-        return self._not_stored(message, result=result, recorder=recorder, state=state, binding=binding)
+        if recorder.failure is None and pointer is not view_of:
+            return finished(pointer, state, preview_chars=self.hook.preview_chars)
+        return self._not_stored(message, content=content, recorder=recorder, state=state, binding=binding)
 
     def _not_stored(
-        self, message: ChatMessage, *, result: ToolCallResult, recorder: "_Recorder", state: State, binding: Binding
+        self, message: ChatMessage, *, content: Any, recorder: "_Recorder", state: State, binding: Binding
     ) -> ChatMessage:
         recorder.undo()
         error = recorder.failure or TenancyError("Haystack's hook wrote the result and then kept it.")
@@ -115,7 +114,11 @@ class SessionOffloadHook:
             return message
         if self.on_failure == "stop":
             state.set("stop_run", STOP_REASON)
-        return _replaced(message, notice(result.result, error, show=self.hook.preview_chars > 0), kind="notice")
+        try:
+            text = notice(content, error, show=self.hook.preview_chars > 0)
+        except Exception:  # noqa: BLE001 - parts whose fields are not what they should be; the run goes on all the same
+            text = notice("", error, show=False)
+        return replaced(message, text, kind="notice")
 
     def to_dict(self) -> dict[str, Any]:
         """Serialise the user's own policies. There is no session and no secret in it."""
@@ -184,10 +187,16 @@ class _LivePolicy(OffloadPolicy):
     def should_offload(self, tool_name: str, result: str, state: State) -> bool:
         live = state.live if isinstance(state, StateView) else state
         try:
-            return self._policy.should_offload(tool_name=tool_name, result=result, state=live)
+            wanted = bool(self._policy.should_offload(tool_name=tool_name, result=result, state=live))
         except Exception as error:  # noqa: BLE001 - a raising policy would end the run
             emit("policy_failed", error=type(error).__name__)
-            return True
+            wanted = True
+        recorder = (state.data.get("hook_context") or {}).get(RESULT_STORE_CONTEXT_KEY)
+        if wanted and isinstance(recorder, _Recorder):
+            # From here on a result that comes back unchanged could not be stored, whether or not a write was tried:
+            # Haystack also gives up on parts it cannot decode, and leaves them in the conversation whole.
+            recorder.is_used = True
+        return wanted
 
 
 def _fresh_results(messages: list[ChatMessage]) -> range:
@@ -199,26 +208,3 @@ def _fresh_results(messages: list[ChatMessage]) -> range:
     while start > 0 and messages[start - 1].tool_call_result is not None:
         start -= 1
     return range(start, end)
-
-
-def _media_types(result: ToolCallResult) -> list[str | None]:
-    # Haystack writes the parts in their order. The type is the tool's word, so it is cut to what a type may be.
-    parts = [] if isinstance(result.result, str) else result.result
-    types = [getattr(part, "mime_type", None) for part in parts]
-    return [media_type[:_MAX_MEDIA_TYPE_CHARS] if isinstance(media_type, str) else None for media_type in types]
-
-
-def _finished(pointer: ChatMessage, state: State) -> ChatMessage:
-    result = pointer.tool_call_result
-    tool = read_tool_of(state)
-    if result is None or tool is None or not isinstance(result.result, str):
-        return pointer
-    return _replaced(pointer, f"{printable(result.result)}\nRead it with {tool.name}(reference).")
-
-
-def _replaced(message: ChatMessage, content: Any, *, kind: str | None = None) -> ChatMessage:
-    result = message.tool_call_result
-    if result is None:
-        return message
-    meta = message.meta if kind is None else {**message.meta, META_KEY: kind}
-    return ChatMessage.from_tool(tool_result=content, origin=result.origin, error=result.error, meta=meta)

@@ -1,7 +1,7 @@
 """`search_result` and `list_results`: finding a stored result, or a place in one."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from haystack.token_counters import TokenCounter
 
-from tenancy.errors import ResultNotFound
+from tenancy.errors import KeyDestroyed, ResultCorrupt, ResultNotFound
 from tenancy.seam.answers import as_number, as_reference, longest_fitting
 from tenancy.seam.notices import printable
 
@@ -51,21 +51,22 @@ class Searcher:
         if not isinstance(query, str) or not 0 < len(query) <= _MAX_QUERY_CHARS:
             return f"query must be a text of 1 to {_MAX_QUERY_CHARS} characters."
         references = _texts(session) if reference is None else iter([_required(reference)])
-        scan = _Scan(session, query)
+        scan = _Scan(session, query, one_only=reference is not None)
         matches = list(islice(scan.matches(references), _MAX_MATCHES + 1))
         if not matches:
             return f"No match.{scan.limitation}"
         more = " There are more; search for something rarer." if len(matches) > _MAX_MATCHES else ""
         lines = matches[:_MAX_MATCHES]
         head = f"Read on with {read_name}(reference, offset).{more}{scan.limitation}\n"
-        return self._fitted(head, lines, "[more matches left out]")
+        return self._fitted(head, lines, lambda _shown: "[more matches left out]")
 
-    def listed(self, session: "Session", *, page: object, read_name: str, name: str) -> str:
+    def listed(self, session: "Session", *, page: object, skip: object, read_name: str, name: str) -> str:
         """
         Return a page of what is stored, newest first.
 
         :param session: The session of the run.
         :param page: What the model gave.
+        :param skip: What the model gave: entries of that page it has seen, where not all of them fitted.
         :param read_name: The registered name of the tool that reads.
         :param name: The registered name of the tool that lists.
         :raises TenancyError: Whatever the session raises.
@@ -73,18 +74,26 @@ class Searcher:
         number = as_number(page if page is not None else 1)
         if number is None or number < 1:
             return "page must be a whole number, 1 or more."
-        start = min((number - 1) * _RESULTS_A_PAGE, 2**62)
-        results = list(islice(session.results(), start, start + _RESULTS_A_PAGE + 1))
+        skipped = as_number(skip if skip is not None else 0)
+        if skipped is None or not 0 <= skipped < _RESULTS_A_PAGE:
+            return f"skip must be a whole number from 0 to {_RESULTS_A_PAGE - 1}."
+        end = min(number * _RESULTS_A_PAGE, 2**62)
+        start = end - _RESULTS_A_PAGE + skipped
+        results = list(islice(session.results(), start, end + 1))
         if not results:
-            return "There are no stored results." if number == 1 else "There are no more results."
-        has_more = len(results) > _RESULTS_A_PAGE
+            return "There are no stored results." if start == 0 else "There are no more results."
+        has_more = len(results) > end - start
         next_page = f" More: {name}(page={number + 1})." if has_more else ""
-        lines = [_line(result, now=datetime.now(UTC)) for result in results[:_RESULTS_A_PAGE]]
-        return self._fitted(f"Read one with {read_name}(reference).{next_page}\n", lines, "[more left out]")
+        lines = [_line(result, now=datetime.now(UTC)) for result in results[: end - start]]
 
-    def _fitted(self, head: str, lines: list[str], omission: str) -> str:
+        def left_out(shown: int) -> str:
+            return f"[The rest of this page did not fit: {name}(page={number}, skip={skipped + shown})]"
+
+        return self._fitted(f"Read one with {read_name}(reference).{next_page}\n", lines, left_out)
+
+    def _fitted(self, head: str, lines: list[str], omission: Callable[[int], str]) -> str:
         def compose(count: int) -> str:
-            shown = lines if count == len(lines) else [*lines[:count], omission]
+            shown = lines if count == len(lines) else [*lines[:count], omission(count)]
             return head + "\n".join(shown)
 
         return compose(longest_fitting(compose, length=len(lines), budget=self.page_tokens, counter=self.counter))
@@ -104,8 +113,9 @@ def _texts(session: "Session") -> Iterator[str]:
 class _Scan:
     """One search, window by window: a large result is never held whole."""
 
-    def __init__(self, session: "Session", query: str) -> None:
+    def __init__(self, session: "Session", query: str, *, one_only: bool) -> None:
         self._session = session
+        self._one_only = one_only
         self._pattern = re.compile(re.escape(query), re.IGNORECASE)
         self._overlap = len(query) - 1
         self._left = _MAX_SCANNED_CHARS
@@ -116,7 +126,13 @@ class _Scan:
             if self._left <= 0:
                 self.limitation = " Older results were not searched; give a reference to search one of them."
                 return
-            yield from self._in_one(reference)
+            try:
+                yield from self._in_one(reference)
+            except (ResultNotFound, ResultCorrupt, KeyDestroyed):
+                # One result that somebody damaged, or deleted meanwhile, must not hide all the others.
+                if self._one_only:
+                    raise
+                self.limitation = " Some results could not be read."
 
     def _in_one(self, reference: str) -> Iterator[str]:
         offset, line, searched_to = 0, 1, 0

@@ -52,7 +52,10 @@ _PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
     },
     "list": {
         "type": "object",
-        "properties": {"page": {"type": "integer", "minimum": 1, "description": "Page to show. 1 by default."}},
+        "properties": {
+            "page": {"type": "integer", "minimum": 1, "description": "Page to show. 1 by default."},
+            "skip": {"type": "integer", "minimum": 0, "description": "Entries of the page to skip. 0 by default."},
+        },
     },
 }
 
@@ -199,10 +202,10 @@ def _function_of(tool: ReadTool) -> Callable[..., Answer]:
 
         return _answered(state, answer)
 
-    def list_results(state: State, page: Any = 1, **unknown: Any) -> Answer:  # noqa: ARG001
+    def list_results(state: State, page: Any = 1, skip: Any = 0, **unknown: Any) -> Answer:  # noqa: ARG001
         def answer(session: "Session") -> Answer:
             names = {"read_name": _name_of(state, "read"), "name": _name_of(state, "list")}
-            return searcher.listed(session, page=page, **names)
+            return searcher.listed(session, page=page, skip=skip, **names)
 
         return _answered(state, answer)
 

@@ -1,0 +1,53 @@
+"""The messages that stand in place of results: Haystack's pointers, made bounded, and marks of ours."""
+
+from typing import Any
+
+from haystack.components.agents.state import State
+from haystack.dataclasses import ChatMessage
+
+from tenancy.seam.notices import printable
+from tenancy.seam.tools import read_tool_of
+
+#: What a message of ours is, in its `meta`: `"read_back"` or `"notice"`. Neither is ever stored.
+META_KEY = "tenancy"
+
+#: A pointer lists about this many parts, so that a result of ten thousand does not fill the conversation.
+_MAX_LISTED_PARTS = 20
+#: The rest of such a line: two labels, a reference and a few words.
+_MAX_LINE_CHARS = 300
+
+
+def finished(pointer: ChatMessage, state: State, *, preview_chars: int) -> ChatMessage:
+    """
+    Make a pointer of Haystack's bounded and valid Unicode, and say with which tool to read on.
+
+    :param pointer: The message.
+    :param state: The Agent's live `State`.
+    :param preview_chars: How many characters of a text the pointer shows.
+    """
+    result = pointer.tool_call_result
+    tool = read_tool_of(state)
+    if result is None or tool is None or not isinstance(result.result, str):
+        return pointer
+    text = printable(result.result)
+    limit = _MAX_LISTED_PARTS * (preview_chars + _MAX_LINE_CHARS)
+    if len(text) > limit:
+        # At the end of a line, so that no reference is cut in two. Every part is stored and can be listed.
+        cut = text.rfind("\n", 0, limit)
+        lister = read_tool_of(state, "list")
+        where = f"; see {lister.name}()" if lister is not None else ""
+        text = f"{text[: cut if cut > 0 else limit]}\n[more parts are stored and not shown here{where}]"
+    return replaced(pointer, f"{text}\nRead it with {tool.name}(reference).")
+
+
+def replaced(message: ChatMessage, content: Any, *, kind: str | None = None) -> ChatMessage:
+    """
+    Return a tool-result message with other content.
+
+    :param kind: What the message now is, for `META_KEY`.
+    """
+    result = message.tool_call_result
+    if result is None:
+        return message
+    meta = message.meta if kind is None else {**message.meta, META_KEY: kind}
+    return ChatMessage.from_tool(tool_result=content, origin=result.origin, error=result.error, meta=meta)
