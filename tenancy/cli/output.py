@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import typer
 
+from tenancy.cli.tables import print_table
+
 #: Rows of a listing that are laid out together; a listing of a million sessions must not wait for the last.
 _PAGE_ROWS: Final = 500
-#: Wide enough for any row: a line that goes to a file or a pipe is never wrapped or cut.
-_PIPE_WIDTH: Final = 100_000
 
 
 class OutputFormat(StrEnum):
@@ -62,7 +62,7 @@ class Output:
             _write(json.dumps(document, default=_plain, indent=2) + "\n")
             return
         for table in tables:
-            _print_table(table)
+            print_table(table.columns, table.rows)
 
     def stream(
         self,
@@ -94,7 +94,8 @@ class Output:
         while page := list(islice(remaining, _PAGE_ROWS)):
             nothing = ""
             rows = [[show(item[name]) for name, show in columns.items()] for item in page]
-            _print_table(Table(columns=headings, rows=rows))
+            # One line for each item, however long: what stands here are names, and scripts count and cut lines.
+            print_table(headings, rows, wraps=False)
         if nothing:
             note(nothing)
 
@@ -182,24 +183,3 @@ def _plain(value: object) -> str:
 def _write(data: str) -> None:
     # ASCII (json's default) and no rich: what a program reads depends on no terminal and no locale.
     sys.stdout.write(data)
-
-
-def _print_table(table: Table) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else _PIPE_WIDTH)
-    laid_out = RichTable(
-        *table.columns,
-        box=SIMPLE_HEAD if terminal else None,
-        show_header=any(table.columns),
-        pad_edge=terminal,
-        header_style="bold",
-    )
-    for row in table.rows:
-        # Text, not str: an identifier that looks like markup is an identifier.
-        laid_out.add_row(*(Text(cell, overflow="fold") for cell in row))
-    console.print(laid_out)

@@ -61,6 +61,38 @@ def test_a_row_in_a_pipe_is_one_line_however_long(capsys: pytest.CaptureFixture[
     assert lines[1].split() == [name, "2.0", "KiB"]
 
 
+PROSE = "Everything that was stored is gone, and its keys are; what a backup holds stays there until that is gone."
+PATH = "/srv/" + "long/" * 30 + "keys.json"
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 100), ("60", 60), ("", 100), ("wide", 100), ("0", 100)])
+def test_prose_in_a_pipe_is_wrapped_between_words(
+    columns: str | None, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    table = Table(columns=("check", "detail", "what to do"), rows=[("key", PROSE, PROSE), ("store", "short", "")])
+    Output(OutputFormat.TABLE).show({}, table)
+    lines = capsys.readouterr().out.splitlines()
+    assert width - 20 < max(map(len, lines)) <= width
+    assert lines == [line.rstrip() for line in lines]
+    assert sorted(" ".join(lines).split()) == sorted(f"check detail what to do key {PROSE} {PROSE} store short".split())
+
+
+def test_a_path_in_a_pipe_is_in_one_piece(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    Output(OutputFormat.TABLE).show({}, Table.of_fields({"keys": PATH, "statement": PROSE}))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"keys       {PATH}"
+
+
+def test_columns_line_up_also_where_characters_are_wide(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"name": "\N{CJK UNIFIED IDEOGRAPH-4E2D}", "used_bytes": 1}, {"name": "ab", "used_bytes": 2}]
+    Output(OutputFormat.TABLE).stream("sessions", rows, columns=COLUMNS, nothing="No rows.")
+    assert capsys.readouterr().out == "name  used bytes\n\N{CJK UNIFIED IDEOGRAPH-4E2D}    1 B\nab    2 B\n"
+
+
 def test_an_identifier_that_looks_like_markup_is_an_identifier(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("[bold]x[/bold]", "[/]", ":smile:", "\N{HEBREW LETTER ALEF}"):
         Output(OutputFormat.TABLE).show({}, Table.of_fields({"tenant": name}))
