@@ -20,6 +20,7 @@ from tenancy.demo.demo import Demo
 from tenancy.demo.documents import Kind
 from tenancy.demo.folder import documents_in
 from tenancy.demo.house import Parts
+from tenancy.demo.report import FIGURES
 from tenancy.manager import SessionManager
 from tenancy.seam.hooks import session_hooks
 from tests.cli.conftest import PROGRAM, ROOT
@@ -68,6 +69,8 @@ def test_the_table_names_each_check_and_the_progress_is_not_data(run: Run, folde
     rows = [line.split() for line in ran.out.splitlines()]
     assert {row[1] for row in rows if row and row[0] == "ok"} == set(CHECKS)
     assert "FAILED" not in ran.out
+    assert "not run" not in ran.out
+    assert "tokens with offloading" in ran.out
     assert "talk to one agent" in ran.err
     assert "talk to one agent" not in ran.out
 
@@ -193,6 +196,8 @@ def test_the_subjects_come_in_by_constructor(folder: Path, tmp_path: Path) -> No
     assert opened == [tmp_path / "data"] * 2
     assert report.figures["files"] == report.figures["results"]
     assert len(steps) > 5
+    # Each is explained to people, and nothing is that there never is.
+    assert set(report.figures) == set(FIGURES)
 
 
 def test_a_step_that_breaks_down_costs_its_checks_and_no_others(folder: Path, tmp_path: Path) -> None:
@@ -211,6 +216,26 @@ def test_a_step_that_breaks_down_costs_its_checks_and_no_others(folder: Path, tm
     assert report.checks["no_plaintext_at_rest"]
     assert not report.checks["readable_after_reopening"]
     assert not report.checks["erased_user_is_gone"]
+    outcomes = {name: outcome for outcome, name, _ in report.check_rows}
+    assert outcomes["no_plaintext_at_rest"] == "ok"
+    assert outcomes["readable_after_reopening"] == "FAILED"
+    assert {name for name in outcomes if outcomes[name] == "not run"} == {
+        "expired_session_is_gone",
+        "expired_session_is_reclaimed",
+        "erased_user_is_gone",
+        "usage_is_exact_and_zero_afterwards",
+    }
+
+
+def test_a_demo_that_breaks_down_at_once_says_that_nothing_was_checked(folder: Path, tmp_path: Path) -> None:
+    class Counter:
+        def count(self, *_: Any) -> int:
+            raise OSError("no vocabulary")
+
+    report = Demo(tmp_path / "data", documents=documents_in(folder), counter=Counter()).run()
+    assert report.problems == {"the conversations": "OSError"}
+    assert report.document["checks"] == dict.fromkeys(CHECKS, False)
+    assert {outcome for outcome, _, _ in report.check_rows} == {"not run"}
 
 
 def test_the_tools_return_what_tools_return(folder: Path) -> None:
