@@ -233,7 +233,7 @@ def test_a_demo_that_breaks_down_at_once_says_that_nothing_was_checked(folder: P
             raise OSError("no vocabulary")
 
     report = Demo(tmp_path / "data", documents=documents_in(folder), counter=Counter()).run()
-    assert report.problems == {"the conversations": "OSError"}
+    assert set(report.problems) == {"the conversations"}
     assert report.document["checks"] == dict.fromkeys(CHECKS, False)
     assert {outcome for outcome, _, _ in report.check_rows} == {"not run"}
 
