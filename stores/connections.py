@@ -3,6 +3,7 @@ Connections: which URLs are accepted, and how each driver's connections are set 
 """
 
 import os
+import select
 import sqlite3
 import time
 from collections.abc import Callable
@@ -87,6 +88,7 @@ def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float
     except ModuleNotFoundError:
         raise ValueError("PostgreSQL needs the driver psycopg: install haystack-tenancy[postgres].") from None
     event.listen(engine, "connect", _postgres_preparation(durability, lock_wait_seconds))
+    event.listen(engine, "checkout", _replace_if_dead)
     return engine
 
 
@@ -130,6 +132,15 @@ def _postgres_preparation(durability: Durability, lock_wait_seconds: float) -> C
             )
 
     return prepare
+
+
+def _replace_if_dead(connection: Any, _record: object, _fairy: object) -> None:
+    # A server that ended a connection, by a restart or because it was idle, has said so: where nothing was asked there
+    # is something to read. Without this look, which costs no round trip, each connection kept fails one call more.
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    if connection.closed or poll.poll(0):
+        raise sa.exc.DisconnectionError
 
 
 def _enter_wal(connection: sqlite3.Connection, wait_seconds: float) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy.sql.expression import ClauseElement
 from stores.connections import Durability, make_engine, parse_url
 from stores.driver_errors import DriverErrors, PostgresErrors, SqliteErrors
 from stores.errors import StoreUnavailable
+from stores.locks import ProcessLock
 
 #: How long one statement waits for a lock before the store counts as unavailable.
 LOCK_WAIT_SECONDS: Final = 30.0
@@ -107,7 +108,8 @@ class Database:
     """
     One database: SQLite in a file, or PostgreSQL.
 
-    Safe for threads and after a fork. Each transaction takes a connection of its own from the pool.
+    Safe for threads. Each transaction takes a connection of its own from the pool. Safe after a fork as well, on SQLite
+    only if no other thread was using SQLite, here or elsewhere, at that moment: its own global locks do not survive it.
 
     :param url: `sqlite:///PATH` or `postgresql+psycopg://…`.
     :param durability: `"power"`: a commit survives power loss. `"process"`: it survives the death of this process
@@ -123,6 +125,7 @@ class Database:
         self.engine = make_engine(self.url, durability=durability, lock_wait_seconds=lock_wait_seconds)
         self._errors: DriverErrors = SqliteErrors() if self.is_sqlite else PostgresErrors()
         self._owner_pid = os.getpid()
+        self._taking_over = ProcessLock()
         # SQLite's own busy handler polls and is unfair; within one process writers queue here instead.
         self._writer = threading.Lock()
         self._closed = False
@@ -152,7 +155,8 @@ class Database:
         """
         patience = self.lock_wait_seconds if patience_seconds is None else patience_seconds
         with self._checked_out() as connection:
-            if self.is_sqlite and not self._writer.acquire(timeout=patience):
+            writer = self._writer
+            if self.is_sqlite and not writer.acquire(timeout=patience):
                 raise StoreUnavailable("The database stayed locked by other writers of this process.")
             try:
                 self._begin(connection, patience, shred=shred, snapshot=snapshot)
@@ -167,7 +171,7 @@ class Database:
                     raise
             finally:
                 if self.is_sqlite:
-                    self._writer.release()
+                    writer.release()
 
     @contextmanager
     def reading(self, *, snapshot: bool = False) -> Iterator[Transaction]:
@@ -222,10 +226,7 @@ class Database:
         if self._closed:
             raise StoreUnavailable("The database was closed.")
         if os.getpid() != self._owner_pid:
-            # A fork shares sockets and locks with its parent: leave the parent's alone and start afresh.
-            self.engine.dispose(close=False)
-            self._writer = threading.Lock()
-            self._owner_pid = os.getpid()
+            self._start_afresh()
         try:
             pooled = self.engine.raw_connection()
         except sa.exc.TimeoutError:
@@ -242,6 +243,15 @@ class Database:
             raise
         finally:
             pooled.close()
+
+    def _start_afresh(self) -> None:
+        # Once for all threads of a new child, or each would take away what the one before has just begun to use.
+        with self._taking_over:
+            if os.getpid() != self._owner_pid:
+                # A fork shares sockets and locks with its parent: leave the parent's alone.
+                self.engine.dispose(close=False)
+                self._writer = threading.Lock()
+                self._owner_pid = os.getpid()
 
     def _begin(self, connection: Any, patience: float, *, shred: bool, snapshot: bool) -> None:
         special = patience != self.lock_wait_seconds
