@@ -91,8 +91,9 @@ class Verifier:
             problem = "unreadable"
         else:
             return None
-        # A result that was deleted while it was being checked is no problem.
-        return problem if stored.result_id in self._audit.names(ids.tenant_id, ids.session_id) else None
+        # A result that was deleted while it was being checked is no problem, nor one that is on its way: its bytes go
+        # before its row does, and so do those of a session that has ended.
+        return problem if self._audit.is_committed(ids, stored) else None
 
     def _unknown_files(self) -> int:
         if self._backend.store is self._backend.inline:
@@ -108,11 +109,17 @@ class Verifier:
         return unknown
 
     def _repairable(self, repair: bool) -> list[Finding]:
-        counts = {
+        counts = left = self._unfinished()
+        if repair and any(counts.values()):
+            Cleaner(self._backend).run(dry_run=False, batch_size=500, max_seconds=None)
+            # What could not be removed is not repaired, whatever was tried.
+            left = self._unfinished()
+        found = [Finding(kind, count, repaired=not left[kind]) for kind, count in counts.items() if count]
+        drifts = len(self._audit.drifts(repair=repair))
+        return found + [Finding("wrong_usage", drifts, repaired=repair)] * bool(drifts)
+
+    def _unfinished(self) -> dict[str, int]:
+        return {
             "interrupted": self._audit.stale(),
             "unfinished_erasure": len(self._backend.catalogue.erasure.unfinished()),
         }
-        if repair and any(counts.values()):
-            Cleaner(self._backend).run(dry_run=False, batch_size=500, max_seconds=None)
-        counts["wrong_usage"] = len(self._audit.drifts(repair=repair))
-        return [Finding(kind, count, repaired=repair) for kind, count in counts.items() if count]

@@ -41,6 +41,21 @@ _of_session = (
     RESULTS.c.session_id == sa.bindparam("session_id"),
 )
 _NAMES: Final = Statement(sa.select(RESULTS.c.result_id).where(*_of_session))
+_IS_COMMITTED: Final = Statement(
+    sa.select(RESULTS.c.result_id)
+    .select_from(
+        RESULTS.join(
+            SESSIONS,
+            sa.and_(SESSIONS.c.tenant_id == RESULTS.c.tenant_id, SESSIONS.c.session_id == RESULTS.c.session_id),
+        )
+    )
+    .where(
+        *_of_session,
+        RESULTS.c.number == sa.bindparam("number"),
+        RESULTS.c.state == "committed",
+        SESSIONS.c.state == "live",
+    )
+)
 _COMMITTED: Final = Statement(
     sa.select(*stored_columns)
     .select_from(
@@ -175,6 +190,12 @@ class AuditTable:
         """Return the names of all blobs that a session's rows know of, in every state."""
         with self._database.reading() as transaction:
             return {row[0] for row in transaction.all(_NAMES, tenant_id=tenant_id, session_id=session_id)}
+
+    def is_committed(self, ids: Ids, stored: StoredResult) -> bool:
+        """Tell whether a result is still there for its readers: neither it nor its session has been given up."""
+        row = {"tenant_id": ids.tenant_id, "session_id": ids.session_id, "number": stored.number}
+        with self._database.reading() as transaction:
+            return transaction.one(_IS_COMMITTED, **row) is not None
 
     def stale(self) -> int:
         """Count writes and deletes that nobody is at any more."""
