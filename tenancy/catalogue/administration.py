@@ -6,7 +6,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from stores.sql import Database, Statement, Transaction
-from tenancy.catalogue.counters import effective_limits, read_counters, read_limits, usage, write_limits
+from tenancy.catalogue.counters import effective_limits, lock_owner, read_counters, read_limits, usage, write_limits
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import Ids, end_session
 from tenancy.quotas import Limits, Usage
@@ -85,7 +85,7 @@ class AdministrationTable:
         """Replace what is set exactly there. Returns whether there is such a tenant, user or session."""
         with self._database.writing() as transaction:
             owner = self._find(transaction, tenant=tenant, user=user, session=session)
-            if owner is None:
+            if owner is None or not lock_owner(transaction, owner.tenant_id, owner.owner_id):
                 return False
             write_limits(transaction, owner.tenant_id, owner.owner_id, limits)
         return True

@@ -79,6 +79,9 @@ _SET_EXACTLY: Final = Statement(
 _limits_key = (LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id == sa.bindparam("owner_id"))
 _READ_LIMITS: Final = Statement(sa.select(*(LIMITS.c[field] for field in FIELDS)).where(*_limits_key))
 _REMOVE_LIMITS: Final = Statement(LIMITS.delete().where(*_limits_key))
+_REMOVE_ALL_LIMITS: Final = Statement(LIMITS.delete().where(LIMITS.c.tenant_id == sa.bindparam("tenant_id")))
+#: Takes turns with others who change the same limits, and with whoever removes their owner.
+_LOCK_OWNER: Final = Statement(sa.select(USAGE.c.open).where(*_key).with_for_update(key_share=True))
 _ADD_LIMITS: Final = Statement(
     LIMITS.insert().values(
         tenant_id=sa.bindparam("tenant_id"),
@@ -174,6 +177,21 @@ def remove_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> 
     """Forget an owner's counters and limits."""
     transaction.execute(_REMOVE, tenant_id=tenant_id, owner_id=owner_id)
     transaction.execute(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def remove_all_limits(transaction: Transaction, tenant_id: str) -> None:
+    """Forget all limits within a tenant, also of owners who are gone already."""
+    transaction.execute(_REMOVE_ALL_LIMITS, tenant_id=tenant_id)
+
+
+def lock_owner(transaction: Transaction, tenant_id: str, owner_id: str) -> bool:
+    """
+    Keep everybody else from an owner's counters and limits until the transaction ends.
+
+    :returns: Whether the owner is still there and has not ended.
+    """
+    row = transaction.one(_LOCK_OWNER, tenant_id=tenant_id, owner_id=owner_id)
+    return row is not None and bool(row[0])
 
 
 def set_counters(

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from stores.names import mint_name
 from stores.sql import Database, Statement, Transaction
-from tenancy.catalogue.counters import close_counters, remove_counters
+from tenancy.catalogue.counters import close_counters, remove_all_limits, remove_counters
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import end_session
 from tenancy.schema import RECEIPTS, SESSIONS, TENANT_KEYS, TENANTS, USERS
@@ -241,6 +241,7 @@ class ErasureTable:
                 remove_counters(transaction, tenant_id, user_id)
             if erasing.user_id is None:
                 remove_counters(transaction, tenant_id, tenant_id)
+                remove_all_limits(transaction, tenant_id)
                 transaction.execute(_DELETE_TENANT, tenant_id=tenant_id)
             now = self._moments.parameter()
             for receipt_id, count in counted.items():

@@ -17,6 +17,7 @@ _CREATE: Final = Statement(
     CATALOGUE.insert().values(id=1, catalogue_id=sa.bindparam("catalogue_id"), created_at_us=now_us())
 )
 _READ_KEYS: Final = Statement(sa.select(ROOT_KEYS.c.provider, ROOT_KEYS.c.key_id, ROOT_KEYS.c.check_value))
+_LOCK: Final = Statement(sa.select(CATALOGUE.c.catalogue_id).with_for_update())
 _ADD_KEY: Final = Statement(
     ROOT_KEYS.insert().values(
         provider=sa.bindparam("provider"),
@@ -69,11 +70,14 @@ class IdentityTable:
 
     def add_root_key(self, key: RootKey) -> None:
         """
-        Remember a key-encryption key.
+        Remember the key-encryption key of a catalogue that has none.
 
-        :raises Conflict: If it is known already.
+        :raises Conflict: If it has one. Of two first starts with different keys the second is the one that is refused.
         """
         with self._database.writing() as transaction:
+            transaction.one(_LOCK)
+            if transaction.one(_READ_KEYS) is not None:
+                raise Conflict("This catalogue has a key already.")
             transaction.execute(
                 _ADD_KEY,
                 provider=key.provider,
