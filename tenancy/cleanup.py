@@ -19,10 +19,12 @@ from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
-from tenancy.quotas import MAX_LIMIT
 
 #: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
+
+#: More at once would only keep everybody else waiting; and databases count rows in 32 bits.
+MAX_BATCH_SIZE: Final = 100_000
 
 _T = TypeVar("_T")
 
@@ -64,9 +66,12 @@ class Cleaner:
         self, *, dry_run: bool, batch_size: int, max_seconds: float | None, on_progress: Progress | None = None
     ) -> CleanupReport:
         """See `SessionManager.cleanup`."""
-        if not 1 <= batch_size <= MAX_LIMIT or (max_seconds is not None and not max_seconds > 0):
-            raise ConfigurationError("batch_size must be at least 1 and max_seconds positive.")
-        waiting = self._reclaim.waiting()
+        if type(batch_size) is not int or not 1 <= batch_size <= MAX_BATCH_SIZE:
+            raise ConfigurationError(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}.")
+        if max_seconds is not None and not (isinstance(max_seconds, int | float) and max_seconds > 0):
+            raise ConfigurationError("max_seconds must be positive.")
+        # Looks at every result there is, so only for somebody who wants to know.
+        waiting = self._reclaim.waiting() if dry_run or on_progress else Removed()
         if dry_run:
             return _report(waiting, dry_run=True, complete=True)
         deadline = None if max_seconds is None else self._monotonic() + max_seconds

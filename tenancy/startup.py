@@ -50,26 +50,31 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
     catalogue or results but no key file is refused, never given a new key.
     """
     require_durability(durability)
+    if not _is_text(os.path.abspath(path)):
+        raise ConfigurationError("The name of the data directory is not valid text; give it another name.")
     _make_private(path)
     folder = Path(os.path.realpath(path))
     catalogue, keys, results = folder / CATALOGUE_FILE, folder / KEY_FILE, folder / RESULTS_FOLDER
+    # In the reverse order of their making, so that the first start of another process is never half seen.
+    has_store, has_results, has_catalogue = results.exists(), _holds_anything(results), catalogue.exists()
     if not keys.exists():
-        if catalogue.exists() or _holds_anything(results):
+        if has_catalogue or has_results:
             raise ConfigurationError(
                 f"The key file {keys} is missing. Put it back: without it nothing in this directory can be read."
             )
         # Two processes may start at once: the one that comes second takes the first one's key.
         with contextlib.suppress(FileExistsError):
             create_key_file(keys)
-    elif _is_missing(catalogue) and _holds_anything(results):
+    elif has_store and not has_catalogue:
         raise ConfigurationError(
-            f"The catalogue {catalogue} is missing although there are results. Restore it before starting."
+            f"The catalogue {catalogue} is missing although it was there before. Restore it before starting."
         )
     # Quoted: a directory may be called "a?b" or "100%".
     url = f"sqlite:///{quote(str(catalogue))}"
     # Opened before there is a catalogue: an unsafe key file is refused with nothing made.
     with _closed_on_failure(Keyring(open_key_provider(f"file:{keys}"))) as keyring:
-        upgrade_if_empty(url)
+        # Results have a folder only after the catalogue was complete: one without a schema has lost it.
+        upgrade_if_empty(url, was_complete=has_store)
         return Parts(Database(url, durability=durability), f"file://{quote(str(results))}", keyring)
 
 
@@ -166,10 +171,6 @@ def require_inline_bytes(value: int) -> int:
 
 def _make_private(path: Path) -> None:
     try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError("The data directory's name is not valid UTF-8, which SQLite cannot open.") from None
-    try:
         # The parent is not made: a mistyped path should not grow a tree.
         path.mkdir(mode=0o700)
         path.chmod(0o700)
@@ -192,9 +193,12 @@ def _make_private(path: Path) -> None:
         raise ConfigurationError(f"The data directory {path} is not writable.")
 
 
-def _is_missing(catalogue: Path) -> bool:
-    # An empty file is an empty database to SQLite, which would be filled without a word.
-    return not catalogue.exists() or catalogue.stat().st_size == 0
+def _is_text(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in path
 
 
 def _holds_anything(folder: Path) -> bool:
@@ -202,3 +206,6 @@ def _holds_anything(folder: Path) -> bool:
         return any(folder.iterdir())
     except FileNotFoundError:
         return False
+    except OSError:
+        # Whatever it is, it is not nothing; opening it says what is wrong.
+        return True

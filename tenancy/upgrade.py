@@ -83,15 +83,21 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
             raise SchemaOutdated(_NEWER) from None
 
 
-def upgrade_if_empty(database_url: str) -> None:
+def upgrade_if_empty(database_url: str, *, was_complete: bool = False) -> None:
     """
     Give a database without a catalogue this version's schema. One that holds a schema, of whatever age, stays as it is.
 
     Any number of processes may call this at once. What it raises is what `upgrade` raises.
+
+    :param was_complete: The database is known to have held a catalogue, so an empty one is refused.
     """
     with _opened(database_url, create=True) as database:
         if _stored_revision(database) is not None:
             return
+    if was_complete:
+        raise ConfigurationError(
+            "The catalogue's database is empty although it was in use. Restore it before starting."
+        )
     upgrade(database_url)
 
 

@@ -3,8 +3,8 @@
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from threading import Lock
 
+from stores.locks import ProcessLock
 from tenancy.keys.material import SecretKey
 
 
@@ -25,7 +25,7 @@ class KeyCache:
         self._limit = entries
         self._seconds = seconds
         self._monotonic = monotonic
-        self._lock = Lock()
+        self._lock = ProcessLock()
         # In the order they were put in, so that the oldest are the first.
         self._kept: OrderedDict[Hashable, tuple[float, SecretKey]] = OrderedDict()
 

@@ -119,7 +119,8 @@ def _rendered(entry: KeysetEntry) -> dict[str, str | None]:
 def _loaded(document: bytes) -> object:
     try:
         return json.loads(document.decode("utf-8"), object_pairs_hook=_without_doubles)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+    # ValueError: no text, no JSON, or a number with too many digits.
+    except (ValueError, RecursionError):
         pass
     # Out of the handler: the parser's error holds the document.
     raise KeysetError("is not one JSON document")
