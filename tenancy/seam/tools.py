@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -133,7 +134,7 @@ class SessionToolset(Toolset):
                 ReadTool(
                     name=prefix + _NAMES[purpose],
                     description=_DESCRIPTIONS[purpose],
-                    parameters=_PARAMETERS[purpose],
+                    parameters=deepcopy(_PARAMETERS[purpose]),
                     purpose=purpose,
                     page_tokens=page_tokens,
                     images=images,
