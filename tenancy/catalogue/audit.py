@@ -135,20 +135,22 @@ _DRIFTS: Final = (
     _drift(SESSIONS.c.user_id, _sessions),
     _drift(SESSIONS.c.tenant_id, _sessions),
 )
+
+
+def _session_with(owned: sa.ColumnElement[bool]) -> sa.Exists:
+    return sa.exists(
+        sa.select(SESSIONS.c.session_id).where(SESSIONS.c.tenant_id == USAGE.c.tenant_id, owned).correlate(USAGE)
+    )
+
+
 #: Owners without any session left, whose counters must be zero.
 _DRIFT_OF_EMPTY: Final = Statement(
     sa.select(USAGE.c.tenant_id, USAGE.c.owner_id).where(
         sa.or_(USAGE.c.used_bytes != 0, USAGE.c.results != 0, USAGE.c.sessions != 0),
-        ~sa.exists(
-            sa.select(SESSIONS.c.session_id).where(
-                SESSIONS.c.tenant_id == USAGE.c.tenant_id,
-                sa.or_(
-                    USAGE.c.owner_id == SESSIONS.c.tenant_id,
-                    USAGE.c.owner_id == SESSIONS.c.user_id,
-                    USAGE.c.owner_id == SESSIONS.c.session_id,
-                ),
-            )
-        ),
+        # Three questions and no OR between them, so that each has its index.
+        ~_session_with(SESSIONS.c.session_id == USAGE.c.owner_id),
+        ~_session_with(SESSIONS.c.user_id == USAGE.c.owner_id),
+        ~_session_with(SESSIONS.c.tenant_id == USAGE.c.owner_id),
     )
 )
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from stores.sql import Database, Statement, Transaction
 from tenancy.catalogue.counters import read_counters, refund, remove_counters
-from tenancy.catalogue.moments import Moments, now_us
+from tenancy.catalogue.moments import Moments, now_us, unindexed
 from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.results import LEASE_US
 from tenancy.catalogue.sessions import Ids, end_session
@@ -57,12 +57,14 @@ def _claiming(*conditions: sa.ColumnElement[bool]) -> Statement:
 
 
 _of_tenant = SESSIONS.c.tenant_id == sa.bindparam("tenant_id")
-_of_user = SESSIONS.c.user_id == sa.bindparam("user_id")
 _EXPIRED: Final = _claiming(*_expired_session)
-_EXPIRED_OF_TENANT: Final = _claiming(*_expired_session, _of_tenant)
+# What has ended is little, what a tenant or a user has may be much: found by its state.
+_found_of_tenant = unindexed(SESSIONS.c.tenant_id) == sa.bindparam("tenant_id")
+_found_of_user = unindexed(SESSIONS.c.user_id) == sa.bindparam("user_id")
+_EXPIRED_OF_TENANT: Final = _claiming(*_expired_session, _found_of_tenant)
 _ENDED: Final = _claiming(*_unclaimed)
-_ENDED_OF_TENANT: Final = _claiming(SESSIONS.c.state == "ended", _of_tenant)
-_ENDED_OF_USER: Final = _claiming(SESSIONS.c.state == "ended", _of_tenant, _of_user)
+_ENDED_OF_TENANT: Final = _claiming(SESSIONS.c.state == "ended", _found_of_tenant)
+_ENDED_OF_USER: Final = _claiming(SESSIONS.c.state == "ended", _found_of_tenant, _found_of_user)
 _CLAIM: Final = Statement(
     SESSIONS.update()
     .where(
@@ -97,9 +99,19 @@ _DELETE_SESSION: Final = Statement(
 _results_with_user = RESULTS.join(
     SESSIONS, sa.and_(SESSIONS.c.tenant_id == RESULTS.c.tenant_id, SESSIONS.c.session_id == RESULTS.c.session_id)
 )
+# Asked of each result found, not joined: of the two tables SQLite would begin with all the live sessions.
+_user_of_live = (
+    sa.select(SESSIONS.c.user_id)
+    .where(
+        SESSIONS.c.tenant_id == RESULTS.c.tenant_id,
+        SESSIONS.c.session_id == RESULTS.c.session_id,
+        SESSIONS.c.state == "live",
+    )
+    .correlate(RESULTS)
+)
 _doomed_columns = (
     RESULTS.c.tenant_id,
-    SESSIONS.c.user_id,
+    _user_of_live.scalar_subquery(),
     RESULTS.c.session_id,
     RESULTS.c.number,
     RESULTS.c.result_id,
@@ -108,22 +120,24 @@ _doomed_columns = (
 )
 _expired_result = (RESULTS.c.state == "committed", RESULTS.c.expires_at_us <= now_us())
 _stale = (RESULTS.c.state != "committed", RESULTS.c.lease_until_us <= now_us())
-_of_live = SESSIONS.c.state == "live"
 
 
 def _dooming(*conditions: sa.ColumnElement[bool]) -> Statement:
     return Statement(
         sa.select(*_doomed_columns)
-        .select_from(_results_with_user)
-        .where(*conditions, _of_live)
-        .order_by(RESULTS.c.tenant_id, RESULTS.c.session_id, RESULTS.c.number)
+        .select_from(RESULTS)
+        .where(*conditions, _user_of_live.exists())
+        # In the order of the primary key, not by it: SQLite would go through all results to save the sorting of few.
+        .order_by(unindexed(RESULTS.c.tenant_id), RESULTS.c.session_id, RESULTS.c.number)
         .limit(_page)
         .with_for_update(of=RESULTS, key_share=True, skip_locked=True)
     )
 
 
 _EXPIRED_RESULTS: Final = _dooming(*_expired_result)
-_EXPIRED_RESULTS_OF_TENANT: Final = _dooming(*_expired_result, RESULTS.c.tenant_id == sa.bindparam("tenant_id"))
+_EXPIRED_RESULTS_OF_TENANT: Final = _dooming(
+    *_expired_result, unindexed(RESULTS.c.tenant_id) == sa.bindparam("tenant_id")
+)
 _STALE_RESULTS: Final = _dooming(*_stale)
 _DOOM: Final = Statement(
     RESULTS.update()

@@ -1,6 +1,6 @@
 """The statements on results: admit, insert, commit, find, list, delete."""
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -121,33 +121,40 @@ _readable = sa.and_(
     RESULTS.c.state == "committed",
     sa.or_(RESULTS.c.expires_at_us.is_(None), RESULTS.c.expires_at_us > now_us()),
 )
-stored_columns = (
-    RESULTS.c.number,
-    RESULTS.c.result_id,
-    RESULTS.c.inline,
-    RESULTS.c.created_at_us,
-    # Whichever comes first; a comparison with NULL is not true.
-    sa.case(
-        (RESULTS.c.expires_at_us < SESSIONS.c.expires_at_us, RESULTS.c.expires_at_us), else_=SESSIONS.c.expires_at_us
-    ),
-    *(RESULTS.c[column] for column in ENVELOPE_COLUMNS),
-    SESSION_KEYS.c.version,
-    SESSION_KEYS.c.tenant_key_version,
-    SESSION_KEYS.c.wrapped,
-    TENANT_KEYS.c.provider,
-    TENANT_KEYS.c.key_id,
-    TENANT_KEYS.c.wrapped,
-)
 
 
-def with_keys(sessions_and_results: sa.Join) -> sa.Join:
+def _stored(results: sa.FromClause) -> tuple[sa.ColumnElement[Any], ...]:
+    return (
+        results.c.number,
+        results.c.result_id,
+        results.c.inline,
+        results.c.created_at_us,
+        # Whichever comes first; a comparison with NULL is not true.
+        sa.case(
+            (results.c.expires_at_us < SESSIONS.c.expires_at_us, results.c.expires_at_us),
+            else_=SESSIONS.c.expires_at_us,
+        ),
+        *(results.c[column] for column in ENVELOPE_COLUMNS),
+        SESSION_KEYS.c.version,
+        SESSION_KEYS.c.tenant_key_version,
+        SESSION_KEYS.c.wrapped,
+        TENANT_KEYS.c.provider,
+        TENANT_KEYS.c.key_id,
+        TENANT_KEYS.c.wrapped,
+    )
+
+
+stored_columns: Final = _stored(RESULTS)
+
+
+def with_keys(joined: sa.Join, results: sa.FromClause = RESULTS) -> sa.Join:
     """Join to each result the wrapped keys that open it, where they still are."""
-    return sessions_and_results.outerjoin(
+    return joined.outerjoin(
         SESSION_KEYS,
         sa.and_(
-            SESSION_KEYS.c.tenant_id == RESULTS.c.tenant_id,
-            SESSION_KEYS.c.session_id == RESULTS.c.session_id,
-            SESSION_KEYS.c.version == RESULTS.c.key_version,
+            SESSION_KEYS.c.tenant_id == results.c.tenant_id,
+            SESSION_KEYS.c.session_id == results.c.session_id,
+            SESSION_KEYS.c.version == results.c.key_version,
         ),
     ).outerjoin(
         TENANT_KEYS,
@@ -158,38 +165,51 @@ def with_keys(sessions_and_results: sa.Join) -> sa.Join:
     )
 
 
-def _readable_results(matching: sa.ColumnElement[bool]) -> sa.Join:
+def _of_session(results: sa.FromClause, *matching: sa.ColumnElement[bool]) -> sa.Join:
+    # From the session outwards, so that a live session without the result still is a row.
     return with_keys(
         SESSIONS.outerjoin(
-            RESULTS,
+            results,
             sa.and_(
-                RESULTS.c.tenant_id == SESSIONS.c.tenant_id,
-                RESULTS.c.session_id == SESSIONS.c.session_id,
-                _readable,
-                matching,
+                results.c.tenant_id == SESSIONS.c.tenant_id,
+                results.c.session_id == SESSIONS.c.session_id,
+                *matching,
             ),
-        )
+        ),
+        results,
     )
 
 
 FIND: Final = Statement(
     sa.select(touch_due, *stored_columns)
     .select_from(
-        _readable_results(
-            sa.and_(
-                RESULTS.c.number == sa.bindparam("number"),
-                RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
-            )
+        _of_session(
+            RESULTS,
+            _readable,
+            RESULTS.c.number == sa.bindparam("number"),
+            RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
         )
     )
     .where(*_live_session)
 )
-LIST: Final = Statement(
-    sa.select(touch_due, *stored_columns)
-    .select_from(_readable_results(RESULTS.c.number < sa.bindparam("before", type_=sa.BigInteger)))
-    .where(*_live_session)
+# The page first, by the primary key read backwards: joined first, PostgreSQL would sort all results for every page.
+_listed = (
+    sa.select(RESULTS)
+    .where(
+        RESULTS.c.tenant_id == sa.bindparam("tenant_id"),
+        RESULTS.c.session_id == sa.bindparam("session_id"),
+        RESULTS.c.number < sa.bindparam("before", type_=sa.BigInteger),
+        _readable,
+    )
     .order_by(RESULTS.c.number.desc())
     .limit(sa.bindparam("page", type_=sa.Integer))
+    .subquery("listed")
+)
+LIST: Final = Statement(
+    sa.select(touch_due, *_stored(_listed))
+    .select_from(_of_session(_listed))
+    .where(*_live_session)
+    .order_by(_listed.c.number.desc())
 )
 DOOM: Final = Statement(
     RESULTS.update()

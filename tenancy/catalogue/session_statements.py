@@ -1,11 +1,11 @@
 """The statements on tenants, users and sessions: find, create, touch, list, end."""
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from stores.sql import Statement
-from tenancy.catalogue.moments import now_us
+from tenancy.catalogue.moments import now_us, unindexed
 from tenancy.schema import SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS, USAGE, USERS
 
 #: The idle expiry is moved at most once per sixteenth of the idle time, so that reading stays reading.
@@ -163,46 +163,56 @@ IS_LIVE: Final = Statement(
 )
 
 
-def _listing(*more: sa.ColumnElement[bool]) -> Statement:
-    return Statement(
-        sa.select(
-            SESSIONS.c.tenant_id,
-            SESSIONS.c.user_id,
-            SESSIONS.c.session_id,
-            TENANTS.c.name,
-            USERS.c.name,
-            SESSIONS.c.name,
-            SESSIONS.c.created_at_us,
-            SESSIONS.c.used_at_us,
-            SESSIONS.c.expires_at_us,
-            USAGE.c.used_bytes,
-            USAGE.c.results,
-        )
-        .select_from(
-            _people.join(
-                USAGE,
-                sa.and_(
-                    USAGE.c.tenant_id == SESSIONS.c.tenant_id,
-                    USAGE.c.owner_id == SESSIONS.c.session_id,
-                    USAGE.c.slot == 0,
-                ),
-            )
-        )
+_tenant = (
+    sa.select(TENANTS.c.tenant_id)
+    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
+    .scalar_subquery()
+)
+_user = (
+    sa.select(USERS.c.user_id)
+    .where(USERS.c.tenant_id == _tenant, USERS.c.name == sa.bindparam("user"), USERS.c.state == "live")
+    .scalar_subquery()
+)
+
+
+def _listing(*of_whom: sa.ColumnElement[bool]) -> Statement:
+    # First the page, in the order of the primary key, then what belongs to it, looked up row by row: joined, every page
+    # would sort all sessions there are, or go through all users of a tenant. A live session has a live user and tenant.
+    page = (
+        sa.select(SESSIONS)
         .where(
-            TENANTS.c.state == "live",
-            USERS.c.state == "live",
-            *_live,
-            *more,
+            *of_whom,
+            unindexed(SESSIONS.c.state) == "live",
+            unindexed(SESSIONS.c.expires_at_us) > now_us(),
             sa.tuple_(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
             > sa.tuple_(sa.bindparam("after_tenant", type_=sa.String), sa.bindparam("after_session", type_=sa.String)),
         )
         .order_by(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
         .limit(sa.bindparam("page", type_=sa.Integer))
+        .subquery("page")
+    )
+
+    def looked_up(column: "sa.Column[Any]", *key: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
+        return sa.select(column).where(column.table.c.tenant_id == page.c.tenant_id, *key).scalar_subquery()
+
+    counters = (USAGE.c.owner_id == page.c.session_id, USAGE.c.slot == 0)
+    return Statement(
+        sa.select(
+            page.c.tenant_id,
+            page.c.user_id,
+            page.c.session_id,
+            looked_up(TENANTS.c.name),
+            looked_up(USERS.c.name, USERS.c.user_id == page.c.user_id),
+            page.c.name,
+            page.c.created_at_us,
+            page.c.used_at_us,
+            page.c.expires_at_us,
+            looked_up(USAGE.c.used_bytes, *counters),
+            looked_up(USAGE.c.results, *counters),
+        ).order_by(page.c.tenant_id, page.c.session_id)
     )
 
 
-_by_tenant = TENANTS.c.name == sa.bindparam("tenant")
-_by_user = USERS.c.name == sa.bindparam("user")
 LIST_ALL: Final = _listing()
-LIST_TENANT: Final = _listing(_by_tenant)
-LIST_USER: Final = _listing(_by_tenant, _by_user)
+LIST_TENANT: Final = _listing(SESSIONS.c.tenant_id == _tenant)
+LIST_USER: Final = _listing(SESSIONS.c.tenant_id == _tenant, SESSIONS.c.user_id == _user)
