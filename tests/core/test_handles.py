@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tenancy import KeyUnavailable, Session, SessionManager, SessionNotFound, StorageUnavailable
+from tenancy import ConfigurationError, KeyUnavailable, Session, SessionManager, SessionNotFound
 from tenancy.keys.material import SecretKey
 from tests.conftest import ManagerFactory
 from tests.core.interposed import Statements, Store
@@ -78,7 +78,7 @@ def test_the_handles_of_a_closed_manager_answer_nothing(make_manager: ManagerFac
         manager.cleaned_at,
     ]
     for call in calls:
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(ConfigurationError):
             call()
 
 
