@@ -16,14 +16,32 @@ from tenancy.cli.place import Place
 
 P = ParamSpec("P")
 
+
+def _named(written: str) -> Path:
+    # An unset variable, `--data "$DIR"`, must not mean the current directory.
+    if not written:
+        raise typer.BadParameter("a path must not be empty.")
+    return Path(written)
+
+
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="The data directory. [env: HAYSTACK_TENANCY_DATA]", show_default=False),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        parser=_named,
+        help="The data directory. [env: HAYSTACK_TENANCY_DATA]",
+        show_default=False,
+    ),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="The TOML file of settings. [env: HAYSTACK_TENANCY_CONFIG]", show_default=False
+        "--config",
+        metavar="FILE",
+        parser=_named,
+        help="The TOML file of settings. [env: HAYSTACK_TENANCY_CONFIG]",
+        show_default=False,
     ),
 ]
 

@@ -29,6 +29,9 @@ def from_toml(path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         # Only the line: newer Pythons keep the whole document on the exception, and a message may quote it.
         line = re.search(r"at line ([0-9]+)", str(error))
+    except RecursionError:
+        # Brackets within brackets within brackets.
+        line = None
     raise ConfigurationError(f"The configuration file {path} is not valid TOML{f' (line {line[1]})' if line else ''}.")
 
 
