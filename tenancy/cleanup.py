@@ -151,6 +151,7 @@ class Cleaner:
 
     def carry_out(self, erasing: Erasing) -> Removed:
         """Remove everything an erasure has made unreadable, then the owner itself. May be repeated."""
+        self._backend.catalogue.erasure.end_rest(erasing)
         removed = Removed()
         while ended := self._reclaim.ended_of(erasing.tenant_id, user_id=erasing.user_id, page=500):
             before = removed

@@ -164,17 +164,10 @@ class ErasureTable:
         if state == "erasing" and receipt_id is not None:
             return Erasing(tenant_id, user_id, receipt_id)
         receipt_id = mint_name()
-        keys = sum(
-            end_session(transaction, tenant_id, session)
-            for (session,) in transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
-        )
-        # From here on no session of this user can be created either: its counters refuse the charge.
+        keys = self._end_all(transaction, tenant_id, user_id)
+        # From here on no session of this user can be created either: its counters refuse the charge. One that came
+        # between the query above and this lock is left to `end_rest`: a session is never locked after its owners.
         close_counters(transaction, tenant_id, user_id)
-        # A session that was created between the query above and this lock is ended here.
-        keys += sum(
-            end_session(transaction, tenant_id, session, close=False)
-            for (session,) in transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
-        )
         transaction.execute(_MARK_USER, tenant_id=tenant_id, user_id=user_id, new_receipt_id=receipt_id)
         self._open_receipt(transaction, tenant_id, receipt_id, "user", keys)
         return Erasing(tenant_id, user_id, receipt_id)
@@ -198,20 +191,37 @@ class ErasureTable:
         keys = self._end_all(transaction, tenant_id)
         for user_id, _ in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
             close_counters(transaction, tenant_id, user_id)
+        # As with a user: who came meanwhile is left to `end_rest`, and unreadable without the tenant's keys.
         close_counters(transaction, tenant_id, tenant_id)
-        # Also those who came meanwhile.
-        transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
-        keys += self._end_all(transaction, tenant_id, close=False)
         keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
         transaction.execute(_MARK_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
         self._open_receipt(transaction, tenant_id, receipt_id, "tenant", keys)
         return Erasing(tenant_id, None, receipt_id)
 
-    def _end_all(self, transaction: Transaction, tenant_id: str, *, close: bool = True) -> int:
-        return sum(
-            end_session(transaction, tenant_id, session, close=close)
-            for (session,) in transaction.all(_LIVE_OF_TENANT, tenant_id=tenant_id)
+    def end_rest(self, erasing: Erasing) -> None:
+        """
+        End the sessions that were created while an erasure began. None can be created after it has begun.
+
+        A transaction of its own: the one that begins ends with the locks of user and tenant, and whoever holds a
+        session may be waiting for those.
+        """
+        tenant_id, user_id, receipt_id = erasing.tenant_id, erasing.user_id, erasing.receipt_id
+        with self._database.writing(shred=True) as transaction:
+            if user_id is None:
+                transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
+                keys = self._end_all(transaction, tenant_id)
+            else:
+                keys = self._end_all(transaction, tenant_id, user_id)
+            if keys:
+                transaction.execute(_COUNT_KEYS, tenant_id=tenant_id, old_receipt_id=receipt_id, keys=keys)
+
+    def _end_all(self, transaction: Transaction, tenant_id: str, user_id: str | None = None) -> int:
+        live = (
+            transaction.all(_LIVE_OF_TENANT, tenant_id=tenant_id)
+            if user_id is None
+            else transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
         )
+        return sum(end_session(transaction, tenant_id, session) for (session,) in live)
 
     def unfinished(self) -> list[Erasing]:
         """Return the erasures that were begun and not finished, by whomever."""

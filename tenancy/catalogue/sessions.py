@@ -206,19 +206,16 @@ class SessionTable:
             after = (rows[-1][0], rows[-1][2])
 
 
-def end_session(transaction: Transaction, tenant_id: str, session_id: str, *, close: bool = True) -> int:
+def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> int:
     """
     End a session for good and destroy its wrapped keys: from this commit on nothing in it can be read or written.
 
-    :param close: Also close its counters. `False` where the counters of its user or tenant are closed and locked
-        already: they refuse every charge, and waiting for the session's now would be the wrong order.
     :returns: How many keys were destroyed.
     """
     # The session's row before its counters: cleanup comes with a whole batch of rows locked, and two that end the same
     # session in different orders would wait for each other.
     transaction.execute(sql.END, tenant_id=tenant_id, session_id=session_id)
-    if close:
-        close_counters(transaction, tenant_id, session_id)
+    close_counters(transaction, tenant_id, session_id)
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
 
 
