@@ -196,6 +196,8 @@ class SessionManager:
             was changed.
         :raises SessionNotFound: If there is no such tenant, user or session.
         """
+        if not isinstance(limits, Limits):
+            raise ConfigurationError("limits must be a tenancy.Limits.")
         limits.require_level(require_owner(tenant, user, session))
         self._require_open()
         with translated():

@@ -124,9 +124,11 @@ class Reader:
         try:
             with self._key(stored) as key:
                 contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
-        except ResultCorrupt:
+            created_at, expires_at = to_datetime(stored.created_at_us), to_datetime(stored.expires_at_us)
+        except (ResultCorrupt, TypeError, OverflowError):
+            # A moment that is no moment is damage too; SQLite keeps whatever it is given.
             self._event()
-            raise
+            raise ResultCorrupt from None
         return Result(
             reference=str(_reference(contents, stored)),
             name=contents.card.name,
@@ -136,8 +138,8 @@ class Reader:
             total_chars=contents.total_chars,
             total_lines=contents.total_lines,
             media_type=contents.card.media_type,
-            created_at=to_datetime(stored.created_at_us),
-            expires_at=to_datetime(stored.expires_at_us),
+            created_at=created_at,
+            expires_at=expires_at,
         )
 
     def _find(self, text: str) -> tuple[Reference, StoredResult]:

@@ -76,3 +76,12 @@ def test_a_wrapped_key_of_another_type_is_damage(make_manager: ManagerFactory, l
         with pytest.raises(ResultCorrupt):
             call()
     assert not manager.verify().ok
+
+
+@only_sqlite
+@pytest.mark.parametrize("value", ["'abc'", "4611686018427387904"])
+def test_a_moment_that_is_none_is_damage_in_a_listing(session: Session, ledger: Ledger, value: str) -> None:
+    session.write("x")
+    ledger.run(f"UPDATE tenancy_results SET created_at_us = {value}")
+    with pytest.raises(ResultCorrupt):
+        list(session.results())

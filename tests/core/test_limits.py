@@ -211,3 +211,8 @@ def test_a_refusal_survives_pickling_with_its_facts() -> None:
     assert vars(pickle.loads(pickle.dumps(quota))) == vars(quota)
     assert vars(pickle.loads(pickle.dumps(large))) == vars(large)
     assert (quota.limit_bytes, quota.used_bytes, quota.requested_bytes) == (10, 8, 3)
+
+
+def test_limits_that_are_none_are_refused(manager: SessionManager) -> None:
+    with pytest.raises(ConfigurationError):
+        manager.set_limits(None, tenant="acme")  # type: ignore[arg-type]
