@@ -78,7 +78,9 @@ def converse(house: House) -> list[Conversation]:
         try:
             return list(pool.map(talk, house.people))
         except BaseException:
-            # Interrupted: the directory is about to go, so nobody may still be writing to it.
+            # Interrupted, perhaps before everybody was started: nobody may wait for those who will not come, nor still
+            # be writing, since the directory is about to go.
+            together.abort()
             house.shared.witness.stop()
             raise
 
