@@ -204,11 +204,11 @@ class SessionManager:
             if not self._backend.catalogue.administration.set_limits(limits, tenant=tenant, user=user, session=session):
                 raise SessionNotFound("There is no such tenant, user or session.")
 
-    def delete_session(self, *, tenant: str, user: str, session: str | None = None) -> Receipt:
+    def delete_session(self, *, tenant: str, user: str, session: str | None) -> Receipt:
         """
         End a session for good: its keys are destroyed at once, then its bytes and rows are removed.
 
-        :param session: `None` is the user's own room.
+        :param session: `None` is the user's own room. It has no default: a forgotten name must not delete that room.
         :returns: What was removed; nothing if there was no such session.
         """
         scope = Scope.of(tenant=tenant, user=user, session=session)

@@ -41,7 +41,7 @@ FIELDS_OF_LEVEL: Final = {
 FIELDS: Final = FIELDS_OF_LEVEL["tenant"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Limits:
     """
     Upper bounds, in plaintext bytes and in counts.
@@ -123,7 +123,7 @@ class Usage:
     max_result_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Lifetime:
     """
     How long a session and its results live.

@@ -69,7 +69,7 @@ def test_the_handles_of_a_closed_manager_answer_nothing(make_manager: ManagerFac
         lambda: manager.session(**who),
         lambda: manager.usage(**who),
         lambda: manager.limits(**who),
-        lambda: manager.delete_session(**who),
+        lambda: manager.delete_session(**who, session=None),
         lambda: manager.erase_user(**who),
         lambda: manager.erase_tenant(tenant="acme"),
         lambda: manager.sessions(),
