@@ -3,6 +3,7 @@
 import base64
 import gc
 import json
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -71,6 +72,7 @@ def test_no_row_and_no_file_holds_content_a_tool_a_name_or_a_key(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.DEBUG)
     session = manager.session(tenant="acme", user="ann", session="chat")
     fill(session)
     keys = keys_in_memory()
