@@ -109,7 +109,8 @@ class Database:
     One database: SQLite in a file, or PostgreSQL.
 
     Safe for threads. Each transaction takes a connection of its own from the pool. Safe after a fork as well, on SQLite
-    only if no other thread was using SQLite, here or elsewhere, at that moment: its own global locks do not survive it.
+    only if no other thread was using SQLite, here or elsewhere, at that moment: its own global locks do not survive it;
+    and in general a process with threads at work should not be forked, since other libraries have such locks too.
 
     :param url: `sqlite:///PATH` or `postgresql+psycopg://…`.
     :param durability: `"power"`: a commit survives power loss. `"process"`: it survives the death of this process
