@@ -56,9 +56,9 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
     folder = Path(os.path.realpath(path))
     catalogue, keys, results = folder / CATALOGUE_FILE, folder / KEY_FILE, folder / RESULTS_FOLDER
     # In the reverse order of their making, so that the first start of another process is never half seen.
-    has_store, has_results, has_catalogue = results.exists(), _holds_anything(results), catalogue.exists()
+    has_store, has_catalogue = os.path.lexists(results), catalogue.exists()
     if not keys.exists():
-        if has_catalogue or has_results:
+        if has_catalogue or has_store:
             raise ConfigurationError(
                 f"The key file {keys} is missing. Put it back: without it nothing in this directory can be read."
             )
@@ -199,13 +199,3 @@ def _is_text(path: str) -> bool:
     except UnicodeEncodeError:
         return False
     return "\0" not in path
-
-
-def _holds_anything(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except FileNotFoundError:
-        return False
-    except OSError:
-        # Whatever it is, it is not nothing; opening it says what is wrong.
-        return True

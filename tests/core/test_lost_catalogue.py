@@ -29,6 +29,14 @@ def test_a_missing_catalogue_is_not_made_anew(used: Path) -> None:
     assert not (used / "catalogue.sqlite3").exists()
 
 
+def test_a_directory_that_lost_its_key_too_is_given_no_new_one(used: Path) -> None:
+    _drop_catalogue(used)
+    (used / "keys.json").unlink()
+    with pytest.raises(ConfigurationError, match="key file"):
+        SessionManager.local(used)
+    assert [path.name for path in used.iterdir()] == ["results"]
+
+
 def test_an_emptied_catalogue_is_not_filled_anew(used: Path) -> None:
     _drop_catalogue(used)
     (used / "catalogue.sqlite3").touch(0o600)
