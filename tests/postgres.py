@@ -241,6 +241,11 @@ class PostgresServer:
         raise PostgresMissing(f"PostgreSQL did not start. Its last words: {log[-800:]}")
 
 
+def as_admin(url: str) -> str:
+    """Return the URL under which a superuser reaches the same database; a SQLite file has no roles."""
+    return url.replace(f"//{APP_ROLE}@", f"//{_ADMIN_ROLE}@")
+
+
 def _libpq(url: str) -> str:
     return url.replace("postgresql+psycopg://", "postgresql://")
 
