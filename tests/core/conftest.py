@@ -10,9 +10,19 @@ from tests.conftest import ManagerFactory
 from tests.core.interposed import Store, interpose, statements
 from tests.core.ledger import Ledger
 from tests.core.people import People
+from tests.core.statement_listener import StatementListener
 from tests.postgres import PostgresServer
 
 __all__ = ["statements"]
+
+
+@pytest.fixture(autouse=True)
+def statement_listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[StatementListener]:
+    """Whatever a test does: no statement of the library's goes out without its tenant."""
+    listener = StatementListener()
+    listener.listen(monkeypatch)
+    yield listener
+    assert listener.faults == []
 
 
 @pytest.fixture(scope="session")

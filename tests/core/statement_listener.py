@@ -1,0 +1,170 @@
+"""
+Listens to every statement of the catalogue and of the database store, and demands a tenant in it.
+
+SQLite cannot hold a tenant back, so there the predicates are the only wall. What a statement leaves open is read from
+its tree once; that a tenant's id is really given, at every run.
+"""
+
+import functools
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+import sqlalchemy as sa
+
+import tenancy.catalogue
+from stores.database import _Statements, blob_table
+from stores.sql import Statement, Transaction
+from tests.core.predicates import DIALECT, Ties, ties_of
+
+#: Statements that may see every tenant's rows, and why.
+ACROSS_TENANTS: Final[Mapping[str, str]] = {
+    "audit._SESSIONS": "verify goes through all sessions",
+    "audit._STALE": "verify counts what everybody left behind",
+    "audit._UNKNOWN_BLOBS": "verify looks for bytes without a row",
+    "audit._DRIFTS[0]": "verify compares every session's counters",
+    "audit._DRIFTS[1]": "verify compares every user's counters",
+    "audit._DRIFTS[2]": "verify compares every tenant's counters",
+    "audit._DRIFT_OF_EMPTY": "verify compares the counters of owners without a session",
+    "database.rooms_after": "verify and sweep go through all rooms of a store",
+    "erasure._UNFINISHED_TENANTS": "cleanup resumes whatever erasure was interrupted",
+    "erasure._UNFINISHED_USERS": "cleanup resumes whatever erasure was interrupted",
+    "reclaim._COUNT_RESULTS": "a dry cleanup counts",
+    "reclaim._COUNT_SESSIONS": "a dry cleanup counts",
+    "reclaim._ENDED": "cleanup claims whatever has ended",
+    "reclaim._EXPIRED": "cleanup ends whatever has expired",
+    "reclaim._EXPIRED_RESULTS": "cleanup takes whatever has expired",
+    "reclaim._STALE_RESULTS": "cleanup takes whatever was left behind",
+    "session_statements.LIST_ALL": "the operator's listing of all tenants",
+}
+#: Statements that begin with a tenant's name, since nothing else is known yet.
+BY_NAME: Final[Mapping[str, str]] = {
+    "administration._FIND_TENANT": "looks the id up",
+    "erasure._FIND_TENANTS": "looks the id up",
+    "erasure._FIND_USERS": "looks the ids up",
+    "session_statements.FIND": "opens a session in one query",
+    "session_statements.FIND_OWNERS": "looks the ids up",
+    "session_statements.LIST_TENANT": "looks the id up within",
+    "session_statements.LIST_USER": "looks the ids up within",
+}
+#: Statements that see the rows of all users and sessions of the one tenant they are bound to, and why.
+ACROSS_OWNERS: Final[Mapping[str, str]] = {
+    "counters._REMOVE_ALL_LIMITS": "a tenant was erased",
+    "erasure._LIVE_OF_TENANT": "a tenant is being erased",
+    "erasure._MARK_USERS_OF_TENANT": "a tenant is being erased",
+    "erasure._USERS_OF_TENANT": "a tenant is being erased",
+    "reclaim._ENDED_OF_TENANT": "a tenant is being erased",
+    "reclaim._EXPIRED_OF_TENANT": "room is made for a tenant at its limit",
+    "reclaim._EXPIRED_RESULTS_OF_TENANT": "room is made for a tenant at its limit",
+    "session_statements.LIST_TENANT": "the listing of a tenant's sessions",
+    "session_statements.LIST_USER": "the counters of a page of a user's sessions",
+}
+
+
+#: What is left open all the same where everything belongs together, and why: a tenant owns all of its sessions.
+ALL_OF_AN_OWNER: Final[Mapping[str, tuple[str, ...]]] = {"audit._DRIFT_OF_EMPTY": ("tenancy_sessions",)}
+
+
+def statements() -> dict[str, Statement]:
+    """Every statement on the tables of tenants, by `module.NAME`."""
+    found: dict[str, Statement] = {}
+    for module in pkgutil.iter_modules(tenancy.catalogue.__path__):
+        for name, value in vars(importlib.import_module(f"tenancy.catalogue.{module.name}")).items():
+            if isinstance(value, Statement):
+                found[f"{module.name}.{name}"] = value
+            elif isinstance(value, tuple) and any(isinstance(entry, Statement) for entry in value):
+                found.update({f"{module.name}.{name}[{index}]": entry for index, entry in enumerate(value)})
+    for name, statement in vars(_Statements(blob_table(sa.MetaData()))).items():
+        found[f"database.{name}"] = statement
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    What a statement must not be and is.
+
+    :param faults: In words; empty where there is nothing to say.
+    :param parameters: Those that say whose rows they are, and must be given a value.
+    """
+
+    faults: tuple[str, ...]
+    parameters: frozenset[str]
+
+
+def judge(name: str, statement: Statement) -> Verdict:
+    """Hold a statement against the lists above."""
+    ties = ties_of(statement._clause)
+    faults: list[str] = []
+    if ties.by_name and name not in BY_NAME:
+        faults.append(f"{name} tells a tenant by its name")
+    if ties.tenants and name not in ACROSS_TENANTS:
+        faults.append(f"{name} is bound to no tenant in {', '.join(ties.tenants)}")
+    if ties.owners and name not in ACROSS_OWNERS and name not in ACROSS_TENANTS:
+        faults.append(f"{name} is bound to no user or session in {', '.join(ties.owners)}")
+    if ties.tenants or ties.owners:
+        faults += _loose_ends(name, ties_of(statement._clause, whole_table=True))
+    return Verdict(tuple(faults), frozenset(ties.parameters))
+
+
+def _loose_ends(name: str, ties: Ties) -> Iterator[str]:
+    """Whoever may see all rows of a table must still take what belongs to each row, and nothing else."""
+    if ties.tenants:
+        yield f"{name} joins rows of different tenants in {', '.join(ties.tenants)}"
+    if tuple(ties.owners) != ALL_OF_AN_OWNER.get(name, ()):
+        yield f"{name} joins rows of different owners in {', '.join(ties.owners)}"
+
+
+class StatementListener:
+    """Judges what is said, and keeps what is wrong with it: an error raised here might be taken for the database's."""
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        self.heard = 0
+
+    def hear(self, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Judge one statement that is about to be run with each of `rows`."""
+        if isinstance(statement._clause, sa.TextClause):
+            # A test that looks from behind. The library has none on these tables, which a test of its own sees to.
+            return
+        self.heard += 1
+        name, verdict = _judged(statement)
+        self.faults += verdict.faults
+        for parameters in rows:
+            empty = [parameter for parameter in verdict.parameters if not parameters.get(parameter)]
+            self.faults += [f"{name} was given no {parameter}" for parameter in empty]
+
+    def listen(self, patch: pytest.MonkeyPatch) -> None:
+        """Hear what every transaction of this process says, until the patch is undone."""
+        run, many = Transaction._run, Transaction.execute_many
+
+        def heard_run(transaction: Transaction, statement: Statement, parameters: Mapping[str, Any]) -> Any:
+            self.hear(statement, [parameters])
+            return run(transaction, statement, parameters)
+
+        def heard_many(transaction: Transaction, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
+            self.hear(statement, rows)
+            many(transaction, statement, rows)
+
+        patch.setattr(Transaction, "_run", heard_run)
+        patch.setattr(Transaction, "execute_many", heard_many)
+
+
+@functools.lru_cache(maxsize=1000)
+def _judged(statement: Statement) -> tuple[str, Verdict]:
+    name = _names().get(_text_of(statement), "another statement")
+    return name, judge(name, statement)
+
+
+@functools.cache
+def _names() -> Mapping[str, str]:
+    # By their text, since each store makes its statements anew.
+    return {_text_of(statement): name for name, statement in statements().items()}
+
+
+def _text_of(statement: Statement) -> str:
+    # Not by `compiled`, which would remember what another dialect object made of it.
+    return str(statement._clause.compile(dialect=DIALECT))
