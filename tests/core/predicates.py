@@ -299,7 +299,7 @@ def _parameter(element: Any, column: str) -> str | None:
 
 
 def _keys_of(table: FromClause) -> Keys | None:
-    if isinstance(table, sa.Table):
+    if isinstance(table, sa.TableClause):
         return KEYS.get(table.name)
     if isinstance(table, Alias):
         return _keys_of(table.element)
@@ -309,7 +309,7 @@ def _keys_of(table: FromClause) -> Keys | None:
 
 
 def _name_of(table: FromClause) -> str:
-    return str(table.name) if isinstance(table, sa.Table | AliasedReturnsRows) else type(table).__name__
+    return str(table.name) if isinstance(table, sa.TableClause | AliasedReturnsRows) else type(table).__name__
 
 
 def _selects_in(element: Any) -> "Iterator[Select[Any]]":
