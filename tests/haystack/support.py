@@ -7,11 +7,13 @@ from typing import Any
 
 from haystack import Pipeline
 from haystack.components.agents import Agent
+from haystack.components.agents.state import State
 from haystack.components.generators.chat.mock import MockChatGenerator
 from haystack.core.component import Component
 from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
 from haystack.tools import AgentTool, Tool
 
+from tenancy.seam.binding import Binding, binding_of
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.tools import SessionToolset
 
@@ -22,8 +24,8 @@ CANARY = re.compile(r"canary-[0-9a-z]+-[0-9a-z]+")
 POINTER = re.compile(r" at '([a-z0-9.-]+)'")
 
 
-def model(*steps: Step) -> MockChatGenerator:
-    """A model that takes one step after the other, counted anew after each user message."""
+def replies(*steps: Step) -> Callable[[list[ChatMessage]], ChatMessage]:
+    """What a model answers that takes one step after the other, counted anew after each user message."""
 
     def respond(messages: list[ChatMessage]) -> ChatMessage:
         step: Any = steps[min(_steps_taken(messages), len(steps) - 1)]
@@ -33,8 +35,13 @@ def model(*steps: Step) -> MockChatGenerator:
             return ChatMessage.from_assistant(step)
         return ChatMessage.from_assistant(tool_calls=step if isinstance(step, list) else [step])
 
+    return respond
+
+
+def model(*steps: Step) -> MockChatGenerator:
+    """A model that takes these steps."""
     # No usage is reported, so that compaction counts the conversation itself: the mock leaves tool results out.
-    return MockChatGenerator(response_fn=respond, meta={"usage": {}})
+    return MockChatGenerator(response_fn=replies(*steps), meta={"usage": {}})
 
 
 def _steps_taken(messages: list[ChatMessage]) -> int:
@@ -98,6 +105,11 @@ def agent(*steps: Step, tools: list[Any] | None = None, hooks: Any = None, **hoo
         hooks=hooks if hooks is not None else session_hooks(**hook_settings),
         max_agent_steps=30,
     )
+
+
+def is_bound() -> bool:
+    """Whether a session, or the refusal of one, is bound here."""
+    return binding_of(State({"hook_context": {"type": dict}}, {"hook_context": {}})) != Binding()
 
 
 def sub_agent_tool(inner: Agent, *, name: str = "delegate") -> AgentTool:
