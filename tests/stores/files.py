@@ -3,8 +3,11 @@
 import ctypes
 import errno
 import os
+import platform
 import stat
+import sys
 from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +16,9 @@ import pytest
 OUTER: Final = "o" * 32
 INNER: Final = "i" * 32
 NAME: Final = "n" * 32
+
+AT_FDCWD: Final = -2 if sys.platform == "darwin" else -100
+_EXCHANGE: Final = 2
 
 #: Every system call the store makes on files, by its name in `os`.
 CALLS: Final = (
@@ -78,13 +84,23 @@ def fail_on_call(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> Cal
     return lambda: made >= number
 
 
-def exchange(first: Path, second: Path) -> None:
-    """Let two entries change places in one step: renameat2(RENAME_EXCHANGE) on Linux, renamex_np(RENAME_SWAP) else."""
+def exchange(first: str | Path, second: str | Path, *, first_fd: int = AT_FDCWD, second_fd: int = AT_FDCWD) -> None:
+    """
+    Let two entries change places in one step: renameat2(RENAME_EXCHANGE) on Linux, renameatx_np(RENAME_SWAP) on macOS.
+
+    :param first_fd: What the first is relative to. Without it, the working directory.
+    """
+    if _exchange()(first_fd, os.fsencode(first), second_fd, os.fsencode(second), _EXCHANGE) != 0:
+        code = ctypes.get_errno() or errno.EIO
+        raise OSError(code, os.strerror(code))
+
+
+@cache
+def _exchange() -> Callable[[int, bytes, int, bytes, int], int]:
     library = ctypes.CDLL(None, use_errno=True)
-    paths = os.fsencode(first), os.fsencode(second)
-    if hasattr(library, "renameat2"):
-        done = library.renameat2(-100, paths[0], -100, paths[1], 2)
-    else:
-        done = library.renamex_np(*paths, 2)
-    if done != 0:
-        raise OSError(ctypes.get_errno() or errno.EIO, "exchange")
+    for name in ("renameat2", "renameatx_np"):
+        if hasattr(library, name):
+            return getattr(library, name)  # type: ignore[no-any-return]
+    # A C library older than its kernel.
+    number = {"x86_64": 316, "aarch64": 276}[platform.machine()]
+    return partial(library.syscall, ctypes.c_long(number))
