@@ -1,7 +1,7 @@
 """What an operator sees of the live sessions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from tenancy.backend import Backend
@@ -12,15 +12,15 @@ from tenancy.translation import translated
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
     """
-    One live session as an operator sees it.
+    One live session as an operator sees it. The repr says nothing of whose it is.
 
     :param session: `None` is the user's own room.
     :param expires_at: When it ends unless it is used before.
     """
 
-    tenant: str
-    user: str
-    session: str | None
+    tenant: str = field(repr=False)
+    user: str = field(repr=False)
+    session: str | None = field(repr=False)
     created_at: datetime
     used_at: datetime
     expires_at: datetime

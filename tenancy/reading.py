@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -28,7 +28,7 @@ _WHOLE_BYTES: Final = 64 * 1024
 @dataclass(frozen=True, slots=True)
 class Page:
     """
-    A part of a text.
+    A part of a text. The repr shows none of it.
 
     :param offset: Where it begins, in characters.
     :param next_offset: Where the next page begins; `None` at the end.
@@ -36,7 +36,7 @@ class Page:
     :param total_lines: Lines of the whole text, an unfinished last one included.
     """
 
-    text: str
+    text: str = field(repr=False)
     offset: int
     next_offset: int | None
     total_chars: int
@@ -46,7 +46,7 @@ class Page:
 @dataclass(frozen=True, slots=True)
 class Result:
     """
-    What a session holds under one reference.
+    What a session holds under one reference. The repr shows sizes and times only.
 
     :param name: The key it was written under, shortened if it was long.
     :param tool: The tool it came from, where that is known.
@@ -55,14 +55,14 @@ class Result:
     :param expires_at: When it ends at the latest, unless use moves its session's expiry.
     """
 
-    reference: str
-    name: str
-    tool: str | None
+    reference: str = field(repr=False)
+    name: str = field(repr=False)
+    tool: str | None = field(repr=False)
     kind: str
     size_bytes: int
     total_chars: int | None
     total_lines: int | None
-    media_type: str | None
+    media_type: str | None = field(repr=False)
     created_at: datetime
     expires_at: datetime
 

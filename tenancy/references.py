@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 #: ASCII digits and letters only, and `\Z`: no look-alike, no other case, no trailing newline is a reference.
@@ -25,12 +25,12 @@ MAX_REFERENCE_CHARS: Final = 39
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference taken apart. `str()` puts it together again."""
+    """A reference taken apart. `str()` puts it together again; the repr shows no letter of it."""
 
-    hint: str
+    hint: str = field(repr=False)
     number: int
-    tag: str
-    suffix: str
+    tag: str = field(repr=False)
+    suffix: str = field(repr=False)
 
     def __str__(self) -> str:
         tail = f".{self.suffix}" if self.suffix else ""

@@ -37,7 +37,7 @@ class Binding:
 
     session: "Session | None" = None
     refused_as: Event | None = None
-    written: list[str] | None = field(default=None, compare=False)
+    written: list[str] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
