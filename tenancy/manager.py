@@ -295,7 +295,9 @@ class SessionManager:
         self.close()
 
     def __repr__(self) -> str:
-        return "SessionManager(closed)" if self._backend.closed else "SessionManager(open)"
+        # A debugger or a printed traceback may ask one whose making failed.
+        backend = getattr(self, "_backend", None)
+        return "SessionManager(closed)" if backend is None or backend.closed else "SessionManager(open)"
 
     def __copy__(self) -> Self:
         return self
