@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tenancy.cli import checks
-from tenancy.cli.checks import Status
 from tenancy.manager import SessionManager
 from tenancy.schema import VERSION_TABLE
 from tests.cli.conftest import Run
@@ -153,13 +152,15 @@ def test_a_misspelt_variable_is_named(run: Run, made: Path, monkeypatch: pytest.
     assert "HAYSTACK_TENANCY_DURABILTY" in found["environment"]["detail"]
 
 
-def test_content_in_traces_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    from haystack.tracing.tracer import tracer
-
-    monkeypatch.setattr(tracer, "is_content_tracing_enabled", True)
-    assert checks.tracing().status is Status.WARN
-    monkeypatch.setattr(tracer, "is_content_tracing_enabled", False)
-    assert checks.tracing().status is Status.OK
+@pytest.mark.case(142)
+@pytest.mark.parametrize(("value", "status"), [("true", "warn"), ("false", "ok")])
+def test_content_in_traces_is_a_warning(value: str, status: str, spawn: Run, made: Path) -> None:
+    # As a process of its own: Haystack reads the variable when it is imported.
+    environment = {"HAYSTACK_CONTENT_TRACING_ENABLED": value}
+    ran = spawn("doctor", "--data", made, "--output", "json", environment=environment)
+    found = {each["name"]: each for each in ran.json["checks"]}
+    assert (ran.code, found["tracing"]["status"]) == (0, status)
+    assert ("HAYSTACK_CONTENT_TRACING_ENABLED" in found["tracing"]["advice"]) == (status == "warn")
 
 
 @pytest.mark.parametrize(
