@@ -17,6 +17,9 @@ from stores.sql import Database, Statement, Transaction
 
 #: The table's name, which migrations and the store share.
 BLOB_TABLE = "tenancy_blobs"
+#: On PostgreSQL, the setting in which a transaction says whose rooms it may reach, the outer name. A policy of
+#: row-level security holds the table to it.
+OUTER_SETTING: Final = "stores.outer"
 
 #: The largest blob. SQLite takes 10^9 bytes in a row (https://sqlite.org/limits.html); PostgreSQL 2^30 in a message,
 #: and it answers in hexadecimal, which is twice as long.
@@ -26,6 +29,7 @@ _PAGE: Final = 500
 #: Rows in one transaction of `destroy`, so that other writers get their turn.
 _DELETES_AT_ONCE: Final = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_IS_HIDDEN: Final = Statement(sa.text(f"SELECT row_security_active('{BLOB_TABLE}')"))
 
 
 def blob_table(metadata: sa.MetaData) -> sa.Table:
@@ -51,13 +55,18 @@ class DatabaseStore:
 
     Durable as `database` was opened to be. Closing the store leaves the database open: it belongs to the caller.
 
+    :param overseer: The same database as a role that row-level security shows every room. Needed by `namespaces` where
+        such security is on, and by nothing else.
     :param time_ns: Nanoseconds since 1970, for the times in listings.
     """
 
     joins_transactions = True
 
-    def __init__(self, database: Database, *, time_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, database: Database, *, overseer: Database | None = None, time_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         self._database = database
+        self._overseer = overseer
         self._time_ns = time_ns
         self._statements = _Statements(blob_table(sa.MetaData()))
         self._closed = False
@@ -67,11 +76,17 @@ class DatabaseStore:
         return DatabaseNamespace(self, require_name(outer), require_name(inner))
 
     def namespaces(self) -> Iterator[tuple[str, str]]:
-        """Go through the rooms that hold anything, in pages; no connection is held between them."""
+        """
+        Go through the rooms that hold anything, in pages; no connection is held between them.
+
+        :raises StoreDenied: If row-level security would hide rooms, and there is no `overseer`.
+        """
         outer = inner = ""
         while True:
             self._require_open()
-            with self._database.reading() as transaction:
+            with (self._overseer or self._database).reading() as transaction:
+                if self._overseer is None and not self._database.is_sqlite:
+                    self._require_unhidden(transaction)
                 rows = transaction.all(self._statements.rooms_after, after_outer=outer, after_inner=inner)
             for outer, inner in rows:
                 yield outer, inner
@@ -84,6 +99,11 @@ class DatabaseStore:
     def close(self) -> None:
         """Refuse later calls with `StoreUnavailable`."""
         self._closed = True
+
+    def _require_unhidden(self, transaction: Transaction) -> None:
+        # An empty answer would read as "there is nothing".
+        if transaction.one(_IS_HIDDEN) == (True,):
+            raise StoreDenied("Row-level security hides the rooms of others; going through all of them needs a role.")
 
     def _require_open(self) -> None:
         if self._closed:
@@ -111,8 +131,8 @@ class DatabaseNamespace:
 
         After `BlobExists` a PostgreSQL transaction is aborted and can only be rolled back; a SQLite one can go on.
 
-        :param connection: The driver's connection, inside an open transaction of the same database. The handle is of
-            use as long as that transaction, and in its thread only.
+        :param connection: The driver's connection, inside an open transaction of the same database, which has set
+            `OUTER_SETTING`. The handle is of use as long as that transaction, and in its thread only.
         """
         return DatabaseNamespace(self._store, self._outer, self._inner, connection=connection)
 
@@ -181,13 +201,13 @@ class DatabaseNamespace:
         self._store._require_open()
         if self._connection is not None:
             return nullcontext(self._store._database.joined(self._connection))
-        return self._store._database.writing()
+        return self._store._database.writing(local={OUTER_SETTING: self._outer})
 
     def _reading(self) -> AbstractContextManager[Transaction]:
         self._store._require_open()
         if self._connection is not None:
             return nullcontext(self._store._database.joined(self._connection))
-        return self._store._database.reading()
+        return self._store._database.reading(local={OUTER_SETTING: self._outer})
 
 
 def _checked(row: tuple[Any, ...] | None) -> bytes:

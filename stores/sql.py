@@ -1,107 +1,28 @@
 """
-Transactions on the driver's own connection.
+One database: connections from SQLAlchemy's pool, and transactions on the driver's own connection.
 
-SQLAlchemy owns the pool, the dialects and the statements; each statement is compiled once and then run by the driver,
-because Core's own execution costs several times what the driver does. No driver exception leaves this module.
+No driver exception leaves this module.
 """
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.sql.expression import ClauseElement
 
 from stores.connections import Durability, make_engine, parse_url
 from stores.driver_errors import DriverErrors, PostgresErrors, SqliteErrors
 from stores.errors import StoreUnavailable
 from stores.locks import ProcessLock
+from stores.transactions import LocalSettings, Statement, Transaction, set_local
+
+__all__ = ["LOCK_WAIT_SECONDS", "Database", "LocalSettings", "Statement", "Transaction"]
 
 #: How long one statement waits for a lock before the store counts as unavailable.
 LOCK_WAIT_SECONDS: Final = 30.0
-
-
-class Statement:
-    """
-    A Core statement, compiled once per dialect.
-
-    :param clause: The statement; values that vary are `bindparam`s.
-    """
-
-    __slots__ = ("_clause", "_compiled")
-
-    def __init__(self, clause: ClauseElement) -> None:
-        self._clause = clause
-        self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
-
-    def compiled(self, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
-        """Return the SQL text for this dialect and the constants in it."""
-        found = self._compiled.get(dialect.name)
-        if found is None:
-            compiled = self._clause.compile(dialect=dialect)
-            found = (str(compiled), dict(compiled.params))
-            self._compiled[dialect.name] = found
-        return found
-
-
-class Transaction:
-    """An open transaction (or, when only reading, a connection in autocommit). Belongs to one thread."""
-
-    __slots__ = ("_dialect", "_errors", "connection")
-
-    def __init__(self, connection: Any, dialect: sa.Dialect, errors: DriverErrors) -> None:
-        #: The driver's connection, for a store that joins this transaction.
-        self.connection = connection
-        self._dialect = dialect
-        self._errors = errors
-
-    def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
-        text, constants = statement.compiled(self._dialect)
-        try:
-            return self.connection.execute(text, {**constants, **parameters})
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-
-    def execute(self, statement: Statement, **parameters: Any) -> int:
-        """Run a statement and return how many rows it changed."""
-        count: int = self._run(statement, parameters).rowcount
-        return count
-
-    def one(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
-        """Run a query and return its first row, or `None`."""
-        cursor = self._run(statement, parameters)
-        try:
-            row: tuple[Any, ...] | None = cursor.fetchone()
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        finally:
-            cursor.close()
-        return row
-
-    def execute_many(self, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Run a statement once for each of `rows`."""
-        if not rows:
-            return
-        text, constants = statement.compiled(self._dialect)
-        cursor = self.connection.cursor()
-        try:
-            cursor.executemany(text, [{**constants, **row} for row in rows])
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        finally:
-            cursor.close()
-
-    def all(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
-        """Run a query and return all its rows."""
-        cursor = self._run(statement, parameters)
-        try:
-            rows: list[tuple[Any, ...]] = cursor.fetchall()
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        return rows
 
 
 class Database:
@@ -143,11 +64,17 @@ class Database:
 
     @contextmanager
     def writing(
-        self, *, patience_seconds: float | None = None, shred: bool = False, snapshot: bool = False
+        self,
+        *,
+        local: LocalSettings | None = None,
+        patience_seconds: float | None = None,
+        shred: bool = False,
+        snapshot: bool = False,
     ) -> Iterator[Transaction]:
         """
         Run one transaction; commit at the end, roll back on any exception.
 
+        :param local: What PostgreSQL's policies of row-level security may read in this transaction.
         :param patience_seconds: Give up after waiting this long for a lock, instead of `lock_wait_seconds`.
         :param shred: On SQLite, overwrite with zeros what this transaction deletes.
         :param snapshot: All statements see one and the same state; a row that others changed since is an error.
@@ -160,7 +87,7 @@ class Database:
             if self.is_sqlite and not writer.acquire(timeout=patience):
                 raise StoreUnavailable("The database stayed locked by other writers of this process.")
             try:
-                self._begin(connection, patience, shred=shred, snapshot=snapshot)
+                self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
                 try:
                     yield Transaction(connection, self.dialect, self._errors)
                     self._command(connection, "COMMIT")
@@ -175,18 +102,23 @@ class Database:
                     writer.release()
 
     @contextmanager
-    def reading(self, *, snapshot: bool = False) -> Iterator[Transaction]:
+    def reading(self, *, local: LocalSettings | None = None, snapshot: bool = False) -> Iterator[Transaction]:
         """
-        Run queries. Without `snapshot` each one sees the newest committed state and none opens a transaction.
+        Run queries. Without `snapshot` each one sees the newest committed state and is a transaction of its own.
 
+        :param local: What PostgreSQL's policies of row-level security may read.
         :param snapshot: All queries see one and the same state.
         :raises StoreUnavailable: If the database is away or stays locked.
         """
         with self._checked_out() as connection:
             if not snapshot:
-                yield Transaction(connection, self.dialect, self._errors)
+                every_time = None if self.is_sqlite else local or {}
+                yield Transaction(connection, self.dialect, self._errors, every_time=every_time)
                 return
-            self._command(connection, "BEGIN" if self.is_sqlite else _BEGIN_SNAPSHOT)
+            if self.is_sqlite:
+                self._command(connection, "BEGIN")
+            else:
+                self._together(connection, _BEGIN_SNAPSHOT, local=local)
             try:
                 yield Transaction(connection, self.dialect, self._errors)
             finally:
@@ -254,12 +186,13 @@ class Database:
                 self._writer = threading.Lock()
                 self._owner_pid = os.getpid()
 
-    def _begin(self, connection: Any, patience: float, *, shred: bool, snapshot: bool) -> None:
+    def _begin(
+        self, connection: Any, patience: float, *, local: LocalSettings | None, shred: bool, snapshot: bool
+    ) -> None:
         special = patience != self.lock_wait_seconds
         if not self.is_sqlite:
-            self._command(connection, _BEGIN_REPEATABLE if snapshot else _BEGIN)
-            if special:
-                self._command(connection, f"SET LOCAL lock_timeout = {int(patience * 1000)}")
+            wait = [f"SET LOCAL lock_timeout = {int(patience * 1000)}"] * special
+            self._together(connection, _BEGIN_REPEATABLE if snapshot else _BEGIN, *wait, local=local)
             return
         if special:
             self._command(connection, f"PRAGMA busy_timeout={int(patience * 1000)}")
@@ -270,6 +203,20 @@ class Database:
         finally:
             if special:
                 self._command(connection, f"PRAGMA busy_timeout={int(self.lock_wait_seconds * 1000)}")
+
+    def _together(self, connection: Any, *texts: str, local: LocalSettings | None) -> None:
+        if len(texts) == 1 and not local:
+            self._command(connection, texts[0])
+            return
+        try:
+            # One round trip for all of them.
+            with connection.pipeline():
+                for text in texts:
+                    connection.execute(text)
+                if local:
+                    set_local(connection, local)
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
 
     def _command(self, connection: Any, text: str) -> None:
         try:

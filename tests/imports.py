@@ -18,10 +18,12 @@ _ROOMS: Final = {
     "sqlalchemy": (
         "stores/connections.py",
         "stores/sql.py",
+        "stores/transactions.py",
         "stores/database.py",
         "tenancy/schema.py",
         "tenancy/catalogue/*",
         "tenancy/upgrade.py",
+        "tenancy/roles.py",
         "migrations/*",
     ),
     "alembic": ("tenancy/upgrade.py", "migrations/*"),

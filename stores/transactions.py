@@ -1,0 +1,140 @@
+"""
+Statements, and the transactions they run in, on the driver's own connection.
+
+Each statement is compiled once and then run by the driver, because Core's own execution costs several times what the
+driver does. No driver exception leaves this module.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.sql.expression import ClauseElement
+
+from stores.driver_errors import DriverErrors
+
+#: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
+LocalSettings = Mapping[str, str]
+
+
+class Statement:
+    """
+    A Core statement, compiled once per dialect.
+
+    :param clause: The statement; values that vary are `bindparam`s.
+    """
+
+    __slots__ = ("_clause", "_compiled")
+
+    def __init__(self, clause: ClauseElement) -> None:
+        self._clause = clause
+        self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
+
+    def compiled(self, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
+        """Return the SQL text for this dialect and the constants in it."""
+        found = self._compiled.get(dialect.name)
+        if found is None:
+            compiled = self._clause.compile(dialect=dialect)
+            found = (str(compiled), dict(compiled.params))
+            self._compiled[dialect.name] = found
+        return found
+
+
+class Transaction:
+    """An open transaction (or, when only reading, a connection in autocommit). Belongs to one thread."""
+
+    __slots__ = ("_dialect", "_errors", "_every_time", "connection")
+
+    def __init__(
+        self, connection: Any, dialect: sa.Dialect, errors: DriverErrors, *, every_time: LocalSettings | None = None
+    ) -> None:
+        """
+        Wrap a connection.
+
+        :param every_time: In autocommit, what to set for each query.
+        """
+        #: The driver's connection, for a store that joins this transaction.
+        self.connection = connection
+        self._dialect = dialect
+        self._errors = errors
+        self._every_time = every_time
+
+    def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
+        text, constants = statement.compiled(self._dialect)
+        try:
+            if not self._every_time:
+                return self.connection.execute(text, {**constants, **parameters})
+            # One round trip. Without a BEGIN the server takes what is sent together as one transaction, which ends
+            # with the pipeline, and the settings with it.
+            with self.connection.pipeline():
+                set_local(self.connection, self._every_time)
+                return self.connection.execute(text, {**constants, **parameters})
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+
+    def set_local(self, settings: LocalSettings) -> None:
+        """
+        Set what holds from the next statement on until the transaction ends. Nothing on SQLite.
+
+        When only reading it replaces the settings there are; in a transaction it adds to them.
+        """
+        if self._dialect.name == "sqlite":
+            return
+        if self._every_time is not None:
+            self._every_time = settings
+            return
+        try:
+            set_local(self.connection, settings)
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+
+    def execute(self, statement: Statement, **parameters: Any) -> int:
+        """Run a statement and return how many rows it changed."""
+        count: int = self._run(statement, parameters).rowcount
+        return count
+
+    def one(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
+        """Run a query and return its first row, or `None`."""
+        cursor = self._run(statement, parameters)
+        try:
+            row: tuple[Any, ...] | None = cursor.fetchone()
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+        finally:
+            cursor.close()
+        return row
+
+    def execute_many(self, statement: Statement, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a statement once for each of `rows`."""
+        if not rows:
+            return
+        text, constants = statement.compiled(self._dialect)
+        cursor = self.connection.cursor()
+        try:
+            cursor.executemany(text, [{**constants, **row} for row in rows])
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+        finally:
+            cursor.close()
+
+    def all(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a query and return all its rows."""
+        cursor = self._run(statement, parameters)
+        try:
+            rows: list[tuple[Any, ...]] = cursor.fetchall()
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+        return rows
+
+
+def set_local(connection: Any, settings: LocalSettings) -> None:
+    """
+    Set values for one transaction, in a statement of its own: inside another one, the planner may come first.
+
+    :param connection: The driver's connection to PostgreSQL, inside a transaction or a pipeline.
+    """
+    # A function call rather than SET: values are bound, never text.
+    calls = ", ".join(f"set_config(%(name{index})s, %(value{index})s, true)" for index in range(len(settings)))
+    names = {f"name{index}": name for index, name in enumerate(settings)}
+    values = {f"value{index}": value for index, value in enumerate(settings.values())}
+    connection.execute(f"SELECT {calls}", {**names, **values})
