@@ -23,12 +23,15 @@ class Backend:
     """
     The catalogue, the two places where bytes may be, and the keys.
 
+    :param catalogue: As the role that serves one tenant at a time.
+    :param across: The same catalogue as the role that works on all tenants. Without such a role its calls refuse.
     :param store: Where sealed bytes above `inline_bytes` go.
     :param inline: The catalogue's own table of blobs. The same object as `store` when that is `database:`.
     :param inline_bytes: Sealed bytes up to this many go into `inline`, in one transaction with their row.
     """
 
     catalogue: Catalogue
+    across: Catalogue
     store: BlobStore
     inline: DatabaseStore
     keyring: Keyring
@@ -42,6 +45,7 @@ class Backend:
         self.store.close()
         self.keyring.close()
         self.catalogue.database.close()
+        self.across.database.close()
 
     def goes_inline(self, sealed_bytes: int) -> bool:
         """Tell where sealed bytes of this size go."""

@@ -54,12 +54,16 @@ class Cleaner:
     """
     Ends, removes and refunds.
 
+    :param across: Work as the role that may reach all tenants, which `run` needs. Otherwise a call is for one tenant.
     :param monotonic: Measures `max_seconds`.
     """
 
-    def __init__(self, backend: Backend, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, backend: Backend, *, across: bool = False, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._backend = backend
-        self._reclaim = backend.catalogue.reclaim
+        self._catalogue = backend.across if across else backend.catalogue
+        self._reclaim = self._catalogue.reclaim
         self._monotonic = monotonic
 
     def run(
@@ -70,6 +74,7 @@ class Cleaner:
             raise ConfigurationError(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}.")
         if max_seconds is not None and not (isinstance(max_seconds, int | float) and max_seconds > 0):
             raise ConfigurationError("max_seconds must be positive.")
+        self._catalogue.access.require_across()
         # Looks at every result there is, so only for somebody who wants to know.
         waiting = self._reclaim.waiting() if dry_run or on_progress else Removed()
         if dry_run:
@@ -93,7 +98,7 @@ class Cleaner:
                 complete = failures == 0
         if complete:
             self._reclaim.mark_cleaned()
-        self._backend.catalogue.database.checkpoint()
+        self._catalogue.database.checkpoint()
         return _report(removed, dry_run=False, complete=complete)
 
     def _steps(self, batch_size: int) -> Generator[Callable[[], Removed], None, None]:
@@ -115,7 +120,7 @@ class Cleaner:
             if results or sessions:
                 with contextlib.suppress(StoreError):
                     self._reclaim.release(sessions=sessions, results=results)
-        yield from (partial(self.carry_out, erasing) for erasing in self._backend.catalogue.erasure.unfinished())
+        yield from (partial(self.carry_out, erasing) for erasing in self._catalogue.erasure.unfinished())
         yield self._sweep
 
     def _sweep(self) -> Removed:
@@ -133,7 +138,7 @@ class Cleaner:
         """Remove the bytes and then the row of a result that is being deleted."""
         with names_of_rows():
             self._backend.namespace(doomed.ids, inline=doomed.inline).delete(doomed.result_id)
-        if not self._backend.catalogue.results.remove(doomed):
+        if not self._catalogue.results.remove(doomed):
             return Removed()
         return Removed(results=1, size_bytes=doomed.size_bytes)
 
@@ -151,7 +156,7 @@ class Cleaner:
 
     def carry_out(self, erasing: Erasing) -> Removed:
         """Remove everything an erasure has made unreadable, then the owner itself. May be repeated."""
-        self._backend.catalogue.erasure.end_rest(erasing)
+        self._catalogue.erasure.end_rest(erasing)
         removed = Removed()
         while ended := self._reclaim.ended_of(erasing.tenant_id, user_id=erasing.user_id, page=500):
             before = removed
@@ -162,7 +167,7 @@ class Cleaner:
                 return removed
         # A session that another worker is removing this very moment: that worker or the next cleanup finishes.
         with contextlib.suppress(Conflict):
-            self._backend.catalogue.erasure.finish(erasing)
+            self._catalogue.erasure.finish(erasing)
         return removed
 
 

@@ -30,8 +30,9 @@ class SessionInfo:
 
 def list_sessions(backend: Backend, *, tenant: str | None, user: str | None) -> Iterator[SessionInfo]:
     """Go through the live sessions; see `SessionManager.sessions`."""
+    catalogue = backend.across if tenant is None else backend.catalogue
     with translated():
-        for row in backend.catalogue.sessions.list(tenant=tenant, user=user):
+        for row in catalogue.sessions.list(tenant=tenant, user=user):
             yield SessionInfo(
                 tenant=row.scope.tenant,
                 user=row.scope.user,

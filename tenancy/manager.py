@@ -149,7 +149,8 @@ class SessionManager:
         """
         Go through the live sessions, of all tenants, of one tenant or of one user. Read in pages, in no promised order.
 
-        :raises ConfigurationError: If a user is given without a tenant.
+        :raises ConfigurationError: If a user is given without a tenant; or on PostgreSQL, if no tenant is given and
+            there is no `maintenance_url`.
         """
         if user is not None and tenant is None:
             raise ConfigurationError("A user is named within a tenant: give tenant too.")
@@ -157,6 +158,8 @@ class SessionManager:
             if name is not None:
                 require_identifier(name, field)
         self._require_open()
+        if tenant is None:
+            self._backend.across.access.require_across()
         return list_sessions(self._backend, tenant=tenant, user=user)
 
     def usage(self, *, tenant: str, user: str | None = None, session: str | None = None) -> Usage:
@@ -252,10 +255,11 @@ class SessionManager:
         :param batch_size: How many sessions or results one transaction may end.
         :param max_seconds: Stop after this long; the next call carries on.
         :param on_progress: Called with how many sessions and results are done, and how many there were at the start.
+        :raises ConfigurationError: If a bound is no number of that kind; or on PostgreSQL, without `maintenance_url`.
         """
         self._require_open()
         with translated():
-            return self._cleaner.run(
+            return Cleaner(self._backend, across=True).run(
                 dry_run=dry_run, batch_size=batch_size, max_seconds=max_seconds, on_progress=on_progress
             )
 
@@ -272,6 +276,7 @@ class SessionManager:
 
         :param repair: Set right what is safe: counters, interrupted work. Never deletes a result.
         :param on_progress: Called with how many results were checked so far.
+        :raises ConfigurationError: On PostgreSQL, without `maintenance_url`.
         """
         self._require_open()
         with translated():

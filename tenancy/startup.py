@@ -17,6 +17,7 @@ from stores.sql import Database
 from tenancy.backend import Backend
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
+from tenancy.catalogue.row_security import maintenance_problem, runtime_problem
 from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
 from tenancy.keys.keyring import Keyring
@@ -40,6 +41,7 @@ class Parts:
     database: Database
     store_url: str
     keyring: Keyring
+    maintenance: Database | None = None
 
 
 def prepare_local(path: Path, *, durability: Durability) -> Parts:
@@ -81,11 +83,11 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
 def prepare_settings(settings: "Settings") -> Parts:
     """Open what the settings name. See `SessionManager.from_settings`."""
     with _closed_on_failure(Keyring(open_key_provider(settings.keys))) as keyring:
-        try:
-            database = Database(settings.database_url, durability=settings.durability)
-        except ValueError as error:
-            raise ConfigurationError(f"database_url: {error}") from None
-        return Parts(database, settings.store_url, keyring)
+        database = _open("database_url", settings.database_url, settings.durability)
+        maintenance = None
+        if settings.maintenance_url is not None and not database.is_sqlite:
+            maintenance = _open("maintenance_url", settings.maintenance_url, settings.durability)
+        return Parts(database, settings.store_url, keyring, maintenance)
 
 
 def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int) -> Backend:
@@ -95,19 +97,24 @@ def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int)
     :raises ConfigurationError: If the key is another catalogue's, or the store is unsafe or not allowed.
     :raises SchemaOutdated: If the database's schema is not this version's.
     """
-    database, keyring = parts.database, parts.keyring
+    database, maintenance, keyring = parts.database, parts.maintenance, parts.keyring
     try:
         require_schema(database)
-        catalogue = Catalogue(database, clock=clock, defaults=defaults)
+        require_roles(database, maintenance)
+        catalogue = across = Catalogue(database, clock=clock, defaults=defaults)
+        if maintenance is not None:
+            across = Catalogue(maintenance, clock=clock, defaults=defaults, across=True)
         require_key(catalogue, keyring)
-        inline = DatabaseStore(database)
+        inline = DatabaseStore(database, overseer=maintenance)
         if parts.store_url == "database:":
-            return Backend(catalogue, inline, inline, keyring, inline_bytes)
+            return Backend(catalogue, across, inline, inline, keyring, inline_bytes)
         store = open_store(parts.store_url, durability=database.durability)
-        return Backend(catalogue, store, inline, keyring, inline_bytes)
+        return Backend(catalogue, across, store, inline, keyring, inline_bytes)
     except BaseException as error:
         keyring.close()
         database.close()
+        if maintenance is not None:
+            maintenance.close()
         if isinstance(error, StoreDenied):
             raise ConfigurationError(str(error)) from None
         if isinstance(error, StoreError):
@@ -129,6 +136,20 @@ def require_schema(database: Database) -> None:
     require_current(database)
 
 
+def require_roles(database: Database, maintenance: Database | None) -> None:
+    """
+    Refuse roles that PostgreSQL's row-level security does not hold back, and tables without it. SQLite has no roles.
+
+    :raises ConfigurationError: Says which setting is concerned and what is the matter.
+    """
+    if database.is_sqlite:
+        return
+    if (problem := runtime_problem(database)) is not None:
+        raise ConfigurationError(f"database_url: {problem}")
+    if maintenance is not None and (problem := maintenance_problem(maintenance)) is not None:
+        raise ConfigurationError(f"maintenance_url: {problem}")
+
+
 def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
     """
     Refuse a key that is not the one this catalogue was made with. A new catalogue takes the key it is opened with.
@@ -145,6 +166,13 @@ def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
         known = identity.root_keys()
     for key in known:
         keyring.require_check_value(key.check, provider=key.provider, catalogue_id=catalogue_id)
+
+
+def _open(setting: str, url: str, durability: Durability) -> Database:
+    try:
+        return Database(url, durability=durability)
+    except ValueError as error:
+        raise ConfigurationError(f"{setting}: {error}") from None
 
 
 def require_durability(durability: str) -> None:

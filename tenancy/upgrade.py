@@ -48,7 +48,7 @@ _NEVER_IDLE_TOO_LONG: Final = Statement(sa.text("SET LOCAL idle_in_transaction_s
 _ALEMBIC: Final = threading.Lock()
 
 
-def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS, setting: str = "database_url") -> None:
     """
     Bring a database to this version's schema. A missing SQLite file is made, readable by this user only.
 
@@ -56,12 +56,13 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
     wait for it and find it done. A current schema is left alone without waiting for anybody.
 
     :param wait_seconds: How long to wait for another upgrade.
+    :param setting: Where the URL comes from, for messages.
     :raises AlreadyRunning: If another upgrade, or on SQLite a writer, held the database for longer.
     :raises SchemaOutdated: If the schema is newer than this code.
     :raises ConfigurationError: If the URL is not one of ours, or the directory or the role does not allow it.
     :raises StorageUnavailable: If the database cannot be reached.
     """
-    with _opened(database_url, create=True) as database:
+    with _opened(database_url, create=True, setting=setting) as database:
         if _stored_revision(database) == HEAD_REVISION:
             return
 
@@ -72,7 +73,7 @@ def upgrade(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
 
     config = Config()
     config.set_main_option("script_location", str(migrations_folder()).replace("%", "%%"))
-    with locked_for_migration(database_url, wait_seconds=wait_seconds) as connection, _ALEMBIC:
+    with locked_for_migration(database_url, wait_seconds=wait_seconds, setting=setting) as connection, _ALEMBIC:
         config.attributes["connection"] = connection
         try:
             command.upgrade(config, "head")
@@ -101,15 +102,16 @@ def upgrade_if_empty(database_url: str, *, was_complete: bool = False) -> None:
     upgrade(database_url)
 
 
-def check(database_url: str) -> None:
+def check(database_url: str, *, setting: str = "database_url") -> None:
     """
     Return if a database has exactly this version's schema. Nothing is created or changed.
 
+    :param setting: Where the URL comes from, for messages.
     :raises SchemaOutdated: If it is missing, older or newer; the message says which and what to do.
     :raises ConfigurationError: If the URL is not one of ours.
     :raises StorageUnavailable: If the database cannot be reached.
     """
-    with _opened(database_url) as database:
+    with _opened(database_url, setting=setting) as database:
         require_current(database)
 
 
@@ -148,7 +150,9 @@ def dialect_name(database_url: str) -> str:
 
 
 @contextmanager
-def locked_for_migration(database_url: str, *, wait_seconds: float = WAIT_SECONDS) -> Iterator[sa.Connection]:
+def locked_for_migration(
+    database_url: str, *, wait_seconds: float = WAIT_SECONDS, setting: str = "database_url"
+) -> Iterator[sa.Connection]:
     """
     Give the only transaction that may migrate this database; commit it at the end, roll it back on any exception.
 
@@ -157,7 +161,7 @@ def locked_for_migration(database_url: str, *, wait_seconds: float = WAIT_SECOND
 
     :raises AlreadyRunning: If somebody else held the database for `wait_seconds`.
     """
-    with _opened(database_url, create=True, lock_wait_seconds=wait_seconds) as database:
+    with _opened(database_url, create=True, lock_wait_seconds=wait_seconds, setting=setting) as database:
         # The driver's connections are in autocommit (stores.sql), so the transaction has to be begun in so many words.
         event.listen(database.engine, "begin", _begin_immediate if database.is_sqlite else _begin)
         with _other_migrations_kept_out(database, wait_seconds), database.engine.begin() as connection:
@@ -227,13 +231,19 @@ def _is_newer(stored: str) -> bool:
 
 
 @contextmanager
-def _opened(database_url: str, *, create: bool = False, lock_wait_seconds: float = WAIT_SECONDS) -> Iterator[Database]:
+def _opened(
+    database_url: str,
+    *,
+    create: bool = False,
+    lock_wait_seconds: float = WAIT_SECONDS,
+    setting: str = "database_url",
+) -> Iterator[Database]:
     try:
         database = Database(database_url, lock_wait_seconds=lock_wait_seconds)
     except ValueError as error:
-        raise ConfigurationError(f"database_url: {error}") from None
+        raise ConfigurationError(f"{setting}: {error}") from None
     try:
-        with _in_our_words(database):
+        with _in_our_words(database, setting):
             if create and database.sqlite_path is not None:
                 _make_file(database.sqlite_path)
             yield database
@@ -242,16 +252,16 @@ def _opened(database_url: str, *, create: bool = False, lock_wait_seconds: float
 
 
 @contextmanager
-def _in_our_words(database: Database) -> Iterator[None]:
+def _in_our_words(database: Database, setting: str = "database_url") -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise _translated(error) from None
+        raise _translated(error, setting) from None
     except sa.exc.DBAPIError as error:
         errors = SqliteErrors() if database.is_sqlite else PostgresErrors()
-        raise _translated(errors.translate(error.orig)) from None
+        raise _translated(errors.translate(error.orig), setting) from None
 
 
-def _translated(error: StoreError) -> TenancyError:
+def _translated(error: StoreError, setting: str) -> TenancyError:
     # Here, before anything runs, it is the settings that have to change.
-    return ConfigurationError(f"database_url: {error}") if isinstance(error, StoreDenied) else as_tenancy_error(error)
+    return ConfigurationError(f"{setting}: {error}") if isinstance(error, StoreDenied) else as_tenancy_error(error)

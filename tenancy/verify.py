@@ -56,14 +56,16 @@ class Verifier:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._audit = backend.catalogue.audit
+        self._audit = backend.across.audit
+        # Whatever is opened is opened as the role that serves its tenant: the other one may not read what is sealed.
+        self._of_tenant = backend.catalogue.audit
 
     def run(self, *, repair: bool, on_progress: Progress | None = None) -> VerifyReport:
         """See `SessionManager.verify`."""
         found: Counter[str] = Counter()
         checked = 0
         for ids, live in self._audit.sessions():
-            for stored in self._audit.committed(ids) if live else ():
+            for stored in self._of_tenant.committed(ids) if live else ():
                 kind = "no_key" if stored is None else self._problem(ids, stored)
                 found.update([kind] if kind else [])
                 checked += 1
@@ -93,7 +95,7 @@ class Verifier:
             return None
         # A result that was deleted while it was being checked is no problem, nor one that is on its way: its bytes go
         # before its row does, and so do those of a session that has ended.
-        return problem if self._audit.is_committed(ids, stored) else None
+        return problem if self._of_tenant.is_committed(ids, stored) else None
 
     def _unknown_files(self) -> int:
         if self._backend.store is self._backend.inline:
@@ -111,7 +113,7 @@ class Verifier:
     def _repairable(self, repair: bool) -> list[Finding]:
         counts = left = self._unfinished()
         if repair and any(counts.values()):
-            Cleaner(self._backend).run(dry_run=False, batch_size=500, max_seconds=None)
+            Cleaner(self._backend, across=True).run(dry_run=False, batch_size=500, max_seconds=None)
             # What could not be removed is not repaired, whatever was tried.
             left = self._unfinished()
         found = [Finding(kind, count, repaired=not left[kind]) for kind, count in counts.items() if count]
@@ -121,5 +123,5 @@ class Verifier:
     def _unfinished(self) -> dict[str, int]:
         return {
             "interrupted": self._audit.stale(),
-            "unfinished_erasure": len(self._backend.catalogue.erasure.unfinished()),
+            "unfinished_erasure": len(self._backend.across.erasure.unfinished()),
         }

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from stores.sql import Database
+from tenancy.roles import prepare_roles
 from tenancy.upgrade import upgrade
-from tests.postgres import PostgresMissing, PostgresServer
+from tests.postgres import PostgresMissing, PostgresServer, as_maintenance, as_owner
 
 if TYPE_CHECKING:
     from tenancy import SessionManager
@@ -38,7 +39,9 @@ def postgres() -> Iterator[PostgresServer]:
 def upgraded_template(postgres: PostgresServer) -> str:
     """The name of an upgraded database that nobody is connected to, for copies."""
     name = postgres.create_database()
-    upgrade(postgres.url(name))
+    url = postgres.url(name)
+    upgrade(as_owner(url))
+    prepare_roles(as_owner(url), database_url=url, maintenance_url=as_maintenance(url))
     return name
 
 
@@ -55,15 +58,15 @@ def upgraded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def empty_postgres_url(postgres: PostgresServer) -> Iterator[str]:
-    """A new PostgreSQL database without a table in it."""
+    """A new PostgreSQL database without a table in it, as the role that may make some."""
     name = postgres.create_database()
-    yield postgres.url(name)
+    yield as_owner(postgres.url(name))
     postgres.drop_database(name)
 
 
 @pytest.fixture
 def postgres_url(postgres: PostgresServer, upgraded_template: str) -> Iterator[str]:
-    """A new, upgraded PostgreSQL database; the role that logs in owns it and is no superuser."""
+    """A new, upgraded PostgreSQL database, as the role that serves tenants: it owns nothing."""
     name = postgres.create_database(template=upgraded_template)
     yield postgres.url(name)
     postgres.drop_database(name)
@@ -141,6 +144,7 @@ class ManagerFactory:
 
         standard = {
             "database_url": self.database_url,
+            "maintenance_url": None if self.database_url.startswith("sqlite") else as_maintenance(self.database_url),
             "store_url": f"file://{self.results}",
             "keys": f"file:{self.key_file}",
             "inline_bytes": self.inline_bytes,

@@ -9,6 +9,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import re
 import shutil
 import signal
 import stat
@@ -24,6 +25,9 @@ from psycopg import sql
 
 #: The role the tests log in as: an ordinary one, which row-level security and permissions hold back.
 APP_ROLE: Final = "tenancy_app"
+#: The role that owns the databases and their tables, and the one that works on all tenants.
+OWNER_ROLE: Final = "tenancy_owner"
+MAINTENANCE_ROLE: Final = "tenancy_maintenance"
 _ADMIN_ROLE: Final = "postgres"
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
@@ -101,7 +105,8 @@ class PostgresServer:
             self._initialise()
             self._process = self._launch()
             self._admin = self._connect_when_ready()
-            self._execute(sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE"), APP_ROLE)
+            for role in (APP_ROLE, OWNER_ROLE, MAINTENANCE_ROLE):
+                self._execute(sql.SQL("CREATE ROLE {} LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE"), role)
         except BaseException:
             self.close()
             raise
@@ -121,10 +126,10 @@ class PostgresServer:
         return self.url(database, role=_ADMIN_ROLE)
 
     def create_database(self, *, template: str = "template0") -> str:
-        """Make a database that the tests' role owns, as a copy of `template`, and return its name."""
+        """Make a database that `OWNER_ROLE` owns, as a copy of `template`, and return its name."""
         self._made += 1
         name = f"tenancy_test_{self._made}"
-        self._execute(sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}"), name, APP_ROLE, template)
+        self._execute(sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}"), name, OWNER_ROLE, template)
         return name
 
     def drop_database(self, name: str) -> None:
@@ -243,7 +248,26 @@ class PostgresServer:
 
 def as_admin(url: str) -> str:
     """Return the URL under which a superuser reaches the same database; a SQLite file has no roles."""
-    return url.replace(f"//{APP_ROLE}@", f"//{_ADMIN_ROLE}@")
+    return _as(_ADMIN_ROLE, url)
+
+
+def as_owner(url: str) -> str:
+    """Return the URL under which the owner of the tables reaches the same database; a SQLite file has no roles."""
+    return _as(OWNER_ROLE, url)
+
+
+def as_maintenance(url: str) -> str:
+    """Return the URL under which the maintenance role reaches the same database; a SQLite file has no roles."""
+    return _as(MAINTENANCE_ROLE, url)
+
+
+def as_runtime(url: str) -> str:
+    """Return the URL under which the role that serves tenants reaches the same database."""
+    return _as(APP_ROLE, url)
+
+
+def _as(role: str, url: str) -> str:
+    return re.sub(r"^(postgresql\+psycopg://)[a-z_]+@", rf"\1{role}@", url)
 
 
 def _libpq(url: str) -> str:

@@ -15,9 +15,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from tenancy.catalogue.row_security import MAINTENANCE_POLICY
 from tenancy.errors import ConfigurationError
 from tenancy.schema import HEAD_REVISION, METADATA, VERSION_TABLE
 from tenancy.upgrade import locked_for_migration, migrations_folder, upgrade
+from tests.postgres import as_owner
 from tests.schema_dump import dump
 
 CHECKOUT = Path(__file__).parent.parent
@@ -26,7 +28,7 @@ CHECKOUT = Path(__file__).parent.parent
 @contextmanager
 def connected(url: str) -> Iterator[sa.Connection]:
     """A connection that has nothing to do with the code under test; commits at the end."""
-    engine = sa.create_engine(url)
+    engine = sa.create_engine(as_owner(url))
     try:
         with engine.begin() as connection:
             yield connection
@@ -67,6 +69,9 @@ def test_the_revisions_build_the_very_schema_that_the_metadata_builds(
         METADATA.create_all(connection)
 
     built, migrated = dumped(from_metadata), dumped(database_url)
+    if database_kind == "postgresql":
+        # Who the maintenance role is, only an installation knows.
+        migrated["policies"] = [policy for policy in migrated["policies"] if policy[1] != MAINTENANCE_POLICY]
 
     assert migrated == built
     assert sum(len(rows) for rows in migrated.values()) >= len(METADATA.tables)
@@ -91,11 +96,13 @@ def test_sealed_bytes_are_kept_uncompressed_and_counters_have_room_beside_them(p
     assert (storage, options) == ("e", ["fillfactor=50"])
 
 
-def test_every_revision_can_be_undone_and_done_again(empty_database_url: str) -> None:
+def test_every_revision_can_be_undone_and_done_again(empty_database_url: str, database_kind: str) -> None:
     history = [dumped_after(empty_database_url, "base")]
     for revision in revisions():
         history.append(dumped_after(empty_database_url, revision))
-        assert history[-1] != history[-2]
+        # Row-level security, which SQLite has not.
+        changes_nothing = database_kind == "sqlite" and revision == "0002"
+        assert (history[-1] == history[-2]) == changes_nothing
 
     for index in range(len(history) - 2, -1, -1):
         alembic(empty_database_url, lambda config: command.downgrade(config, "-1"))

@@ -19,7 +19,7 @@ from stores.sql import Database
 from tenancy.errors import AlreadyRunning, ConfigurationError, SchemaOutdated, StorageUnavailable, TenancyError
 from tenancy.schema import METADATA, VERSION_TABLE
 from tenancy.upgrade import check, locked_for_migration, require_current, upgrade, upgrade_if_empty
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, as_admin, as_owner
 
 _PROCESSES = 12
 _UNREACHABLE = "postgresql+psycopg://owner:hunter2@127.0.0.1:1/customers"
@@ -48,7 +48,7 @@ def table_names(url: str) -> set[str]:
 
 
 def execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url)
+    engine = sa.create_engine(as_admin(url))
     try:
         with engine.begin() as connection:
             for statement in statements:
@@ -206,7 +206,7 @@ class TestWhereASchemaStands:
     def test_two_revisions_at_once_are_nothing_this_version_wrote(
         self, database_url: str, ask: Callable[[str], None]
     ) -> None:
-        execute(database_url, f"INSERT INTO {VERSION_TABLE} VALUES ('0002')")
+        execute(database_url, f"INSERT INTO {VERSION_TABLE} VALUES ('0001')")
         with pytest.raises(SchemaOutdated, match="Upgrade the code"):
             ask(database_url)
 
@@ -225,7 +225,7 @@ def test_a_newer_schema_is_not_upgraded(database_url: str) -> None:
     execute(database_url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
     before = table_names(database_url)
     with pytest.raises(SchemaOutdated, match="Upgrade the code"):
-        upgrade(database_url)
+        upgrade(as_owner(database_url))
     assert table_names(database_url) == before
 
 

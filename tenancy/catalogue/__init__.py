@@ -5,6 +5,7 @@ Nothing else holds SQL on them.
 """
 
 from stores.sql import Database
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.administration import AdministrationTable
 from tenancy.catalogue.audit import AuditTable
 from tenancy.catalogue.erasure import ErasureTable
@@ -19,22 +20,25 @@ from tenancy.quotas import Limits
 
 class Catalogue:
     """
-    All of it, on one database.
+    All of it, on one database, as one role.
 
     :param defaults: The manager's own limits, complete.
+    :param across: Whether this role may work on all tenants at once. Always so on SQLite, which knows no roles.
     """
 
-    def __init__(self, database: Database, *, clock: Clock, defaults: Limits) -> None:
+    def __init__(self, database: Database, *, clock: Clock, defaults: Limits, across: bool = False) -> None:
         moments = Moments(database, clock)
+        access = Access(database, across=across or database.is_sqlite)
         self.database = database
+        self.access = access
         self.defaults = defaults
         self.identity = IdentityTable(database, moments)
-        self.sessions = SessionTable(database, moments)
-        self.results = ResultTable(database, moments, defaults)
-        self.administration = AdministrationTable(database, moments, defaults)
-        self.reclaim = ReclaimTable(database, moments)
-        self.erasure = ErasureTable(database, moments)
-        self.audit = AuditTable(database, moments)
+        self.sessions = SessionTable(access, moments)
+        self.results = ResultTable(access, moments, defaults)
+        self.administration = AdministrationTable(access, moments, defaults)
+        self.reclaim = ReclaimTable(access, moments)
+        self.erasure = ErasureTable(access, moments)
+        self.audit = AuditTable(access, moments)
 
 
 __all__ = ["Catalogue"]

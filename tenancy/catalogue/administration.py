@@ -5,17 +5,16 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from stores.sql import Database, Statement, Transaction
+from stores.sql import Statement, Transaction
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import effective_limits, lock_owner, read_counters, read_limits, usage, write_limits
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import Ids, end_session
+from tenancy.catalogue.tenants import find_tenant
 from tenancy.quotas import Limits, Usage
-from tenancy.schema import SESSIONS, TENANTS, USERS
+from tenancy.schema import SESSIONS, USERS
 from tenancy.scope import Scope
 
-_FIND_TENANT: Final = Statement(
-    sa.select(TENANTS.c.tenant_id).where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
-)
 _FIND_USER: Final = Statement(
     sa.select(USERS.c.user_id).where(
         USERS.c.tenant_id == sa.bindparam("tenant_id"), USERS.c.name == sa.bindparam("user"), USERS.c.state == "live"
@@ -49,8 +48,8 @@ class Owner:
 class AdministrationTable:
     """Questions and changes by name. Each method is one transaction."""
 
-    def __init__(self, database: Database, moments: Moments, defaults: Limits) -> None:
-        self._database = database
+    def __init__(self, access: Access, moments: Moments, defaults: Limits) -> None:
+        self._access = access
         self._moments = moments
         self._defaults = defaults
 
@@ -63,7 +62,7 @@ class AdministrationTable:
     def usage(self, *, tenant: str, user: str | None, session: str | None) -> Usage:
         """Return what is in use and what is allowed. Nothing is in use by what does not exist."""
         level = "tenant" if user is None else "user" if session is None else "session"
-        with self._database.reading(snapshot=True) as transaction:
+        with self._access.reading_named(tenant, snapshot=True) as transaction:
             owner = self._find(transaction, tenant=tenant, user=user, session=session)
             if owner is None:
                 return usage((0, 0, 0), self._defaults, level)
@@ -72,18 +71,18 @@ class AdministrationTable:
     def usage_of(self, ids: Ids) -> Usage:
         """Return what one session has in use and what it may have."""
         owner = Owner("session", ids.tenant_id, (ids.session_id, ids.user_id, ids.tenant_id))
-        with self._database.reading(snapshot=True) as transaction:
+        with self._access.reading(ids.tenant_id, snapshot=True) as transaction:
             return self._usage(transaction, owner)
 
     def limits(self, *, tenant: str, user: str | None, session: str | None) -> Limits | None:
         """Return what is set exactly there, or `None` if there is no such tenant, user or session."""
-        with self._database.reading(snapshot=True) as transaction:
+        with self._access.reading_named(tenant, snapshot=True) as transaction:
             owner = self._find(transaction, tenant=tenant, user=user, session=session)
             return None if owner is None else read_limits(transaction, owner.tenant_id, owner.owner_id)
 
     def set_limits(self, limits: Limits, *, tenant: str, user: str | None, session: str | None) -> bool:
         """Replace what is set exactly there. Returns whether there is such a tenant, user or session."""
-        with self._database.writing() as transaction:
+        with self._access.writing_named(tenant) as transaction:
             owner = self._find(transaction, tenant=tenant, user=user, session=session)
             if owner is None or not lock_owner(transaction, owner.tenant_id, owner.owner_id):
                 return False
@@ -96,7 +95,7 @@ class AdministrationTable:
 
         :returns: Its ids and how many keys were destroyed.
         """
-        with self._database.writing(shred=True) as transaction:
+        with self._access.writing_named(scope.tenant, shred=True) as transaction:
             owner = self._find(transaction, tenant=scope.tenant, user=scope.user, session=None)
             if owner is None:
                 return None
@@ -115,10 +114,10 @@ class AdministrationTable:
         return usage(counters, limits, owner.level)
 
     def _find(self, transaction: Transaction, *, tenant: str, user: str | None, session: str | None) -> Owner | None:
-        row = transaction.one(_FIND_TENANT, tenant=tenant)
-        if row is None:
+        tenant_id = find_tenant(transaction, tenant)
+        if tenant_id is None:
             return None
-        tenant_id: str = row[0]
+        self._access.enter(transaction, tenant_id)
         if user is None:
             return Owner("tenant", tenant_id, (tenant_id,))
         row = transaction.one(_FIND_USER, tenant_id=tenant_id, user=user)

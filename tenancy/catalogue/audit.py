@@ -6,7 +6,8 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from stores.sql import Database, Statement
+from stores.sql import Statement
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import set_counters
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.result_rows import StoredResult, stored_result
@@ -158,15 +159,15 @@ _DRIFT_OF_EMPTY: Final = Statement(
 class AuditTable:
     """Questions that only a consistency check asks. Each method is one query, or pages of one."""
 
-    def __init__(self, database: Database, moments: Moments) -> None:
-        self._database = database
+    def __init__(self, access: Access, moments: Moments) -> None:
+        self._access = access
         self._moments = moments
 
     def sessions(self) -> Iterator[tuple[Ids, bool]]:
         """Go through all sessions that have rows, with whether they are in state live."""
         after = ("", "")
         while True:
-            with self._database.reading() as transaction:
+            with self._access.reading_across() as transaction:
                 rows = transaction.all(_SESSIONS, after_tenant=after[0], after_session=after[1], page=_PAGE)
             for row in rows:
                 yield Ids(*row[:3]), row[3] == "live"
@@ -178,7 +179,7 @@ class AuditTable:
         """Go through a session's committed results; `None` stands for one without a key."""
         after = 0
         while True:
-            with self._database.reading() as transaction:
+            with self._access.reading(ids.tenant_id) as transaction:
                 rows = transaction.all(
                     _COMMITTED, tenant_id=ids.tenant_id, session_id=ids.session_id, after=after, page=_PAGE
                 )
@@ -190,13 +191,13 @@ class AuditTable:
 
     def names(self, tenant_id: str, session_id: str) -> set[str]:
         """Return the names of all blobs that a session's rows know of, in every state."""
-        with self._database.reading() as transaction:
+        with self._access.reading(tenant_id) as transaction:
             return {row[0] for row in transaction.all(_NAMES, tenant_id=tenant_id, session_id=session_id)}
 
     def is_committed(self, ids: Ids, stored: StoredResult) -> bool:
         """Tell whether a result is still there for its readers: neither it nor its session has been given up."""
         row = {"tenant_id": ids.tenant_id, "session_id": ids.session_id, "number": stored.number}
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             return transaction.one(_IS_COMMITTED, **row) is not None
 
     def stale(self) -> int:
@@ -214,8 +215,8 @@ class AuditTable:
         :param repair: Also set the counters right, in the same transaction.
         :raises StoreUnavailable: If a counter moved while it was being repaired. Nothing was changed; try again.
         """
-        database = self._database
-        with database.writing(snapshot=True) if repair else database.reading(snapshot=True) as transaction:
+        access = self._access
+        with access.writing_across(snapshot=True) if repair else access.reading_across(snapshot=True) as transaction:
             found = [Drift(*row) for statement in _DRIFTS for row in transaction.all(statement)]
             found += [Drift(row[0], row[1], 0, 0, 0) for row in transaction.all(_DRIFT_OF_EMPTY)]
             if repair:
@@ -231,6 +232,6 @@ class AuditTable:
         return found
 
     def _count(self, statement: Statement, **parameters: int) -> int:
-        with self._database.reading() as transaction:
+        with self._access.reading_across() as transaction:
             row = transaction.one(statement, **parameters)
         return 0 if row is None else row[0]

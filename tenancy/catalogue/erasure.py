@@ -11,10 +11,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from stores.names import mint_name
-from stores.sql import Database, Statement, Transaction
+from stores.sql import Statement, Transaction
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import close_counters, remove_all_limits, remove_counters
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import end_session
+from tenancy.catalogue.tenants import find_tenant
 from tenancy.schema import RECEIPTS, SESSIONS, TENANT_KEYS, TENANTS, USERS
 
 
@@ -47,7 +49,7 @@ _user_id: Final = sa.bindparam("user_id", type_=sa.String)
 _FIND_USERS: Final = Statement(
     sa.select(USERS.c.tenant_id, USERS.c.user_id, USERS.c.state, USERS.c.receipt_id)
     .select_from(USERS.join(TENANTS, TENANTS.c.tenant_id == USERS.c.tenant_id))
-    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live", USERS.c.name == sa.bindparam("user"))
+    .where(USERS.c.tenant_id == _tenant_id, TENANTS.c.state == "live", USERS.c.name == sa.bindparam("user"))
     .order_by(USERS.c.state, USERS.c.user_id)
     # Of two that begin at once the second waits here, and then finds the first one's receipt.
     .with_for_update(of=USERS, key_share=True)
@@ -144,8 +146,8 @@ _READ_RECEIPT: Final = Statement(
 class ErasureTable:
     """Erasures and their receipts. Each method is one transaction or one query."""
 
-    def __init__(self, database: Database, moments: Moments) -> None:
-        self._database = database
+    def __init__(self, access: Access, moments: Moments) -> None:
+        self._access = access
         self._moments = moments
 
     def begin_user(self, *, tenant: str, user: str) -> list[Erasing]:
@@ -154,8 +156,12 @@ class ErasureTable:
 
         :returns: The erasures to carry out; none if there is no such user.
         """
-        with self._database.writing(shred=True) as transaction:
-            rows = transaction.all(_FIND_USERS, tenant=tenant, user=user)
+        with self._access.writing_named(tenant, shred=True) as transaction:
+            tenant_id = find_tenant(transaction, tenant)
+            if tenant_id is None:
+                return []
+            self._access.enter(transaction, tenant_id)
+            rows = transaction.all(_FIND_USERS, tenant_id=tenant_id, user=user)
             return [self._begin_user(transaction, *row) for row in rows]
 
     def _begin_user(
@@ -178,13 +184,14 @@ class ErasureTable:
 
         :returns: The erasures to carry out; none if there is no such tenant.
         """
-        with self._database.writing(shred=True) as transaction:
+        with self._access.writing_named(tenant, shred=True) as transaction:
             rows = transaction.all(_FIND_TENANTS, tenant=tenant)
             return [self._begin_tenant(transaction, *row) for row in rows]
 
     def _begin_tenant(self, transaction: Transaction, tenant_id: str, state: str, receipt_id: str | None) -> Erasing:
         if state == "erasing" and receipt_id is not None:
             return Erasing(tenant_id, None, receipt_id)
+        self._access.enter(transaction, tenant_id)
         receipt_id = mint_name()
         # Users before sessions, which is the order in which the erasure of one user locks them.
         transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
@@ -206,7 +213,7 @@ class ErasureTable:
         session may be waiting for those.
         """
         tenant_id, user_id, receipt_id = erasing.tenant_id, erasing.user_id, erasing.receipt_id
-        with self._database.writing(shred=True) as transaction:
+        with self._access.writing(tenant_id, shred=True) as transaction:
             if user_id is None:
                 transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
                 keys = self._end_all(transaction, tenant_id)
@@ -224,8 +231,8 @@ class ErasureTable:
         return sum(end_session(transaction, tenant_id, session) for (session,) in live)
 
     def unfinished(self) -> list[Erasing]:
-        """Return the erasures that were begun and not finished, by whomever."""
-        with self._database.reading() as transaction:
+        """Return the erasures of all tenants that were begun and not finished, by whomever."""
+        with self._access.reading_across() as transaction:
             tenants = [Erasing(row[0], None, row[1]) for row in transaction.all(_UNFINISHED_TENANTS)]
             return tenants + [Erasing(*row) for row in transaction.all(_UNFINISHED_USERS)]
 
@@ -236,7 +243,7 @@ class ErasureTable:
         :raises Conflict: If a session is left after all. Nothing was changed.
         """
         tenant_id = erasing.tenant_id
-        with self._database.writing(shred=True) as transaction:
+        with self._access.writing(tenant_id, shred=True) as transaction:
             users = (
                 [erasing.user_id]
                 if erasing.user_id is not None
@@ -261,7 +268,7 @@ class ErasureTable:
 
     def receipt(self, erasing: Erasing) -> ReceiptRow:
         """Return the receipt of an erasure as it stands."""
-        with self._database.reading() as transaction:
+        with self._access.reading(erasing.tenant_id) as transaction:
             row = transaction.one(_READ_RECEIPT, tenant_id=erasing.tenant_id, old_receipt_id=erasing.receipt_id)
         if row is None:
             raise LookupError("The receipt of this erasure is missing.")

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from stores.errors import StoreError, StoreUnavailable
-from stores.sql import Database, Transaction
+from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import Charge, charge, from_column, refund, to_column
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed, Found, Inserted, Listed, NewResult, stored_result
@@ -34,8 +35,8 @@ class ResultTable:
     :param defaults: The manager's own limits, complete.
     """
 
-    def __init__(self, database: Database, moments: Moments, defaults: Limits) -> None:
-        self._database = database
+    def __init__(self, access: Access, moments: Moments, defaults: Limits) -> None:
+        self._access = access
         self._moments = moments
         self._defaults = {f"default_{field}": to_column(_known(getattr(defaults, field))) for field in sql.WRITE_LIMITS}
 
@@ -46,7 +47,7 @@ class ResultTable:
         :raises SessionNotFound: If the session has ended.
         :raises ResultTooLarge: If one result may not be that large.
         """
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             self._admitted(transaction, ids, key_version=key_version, size_bytes=size_bytes)
 
     def insert(self, new: NewResult, *, put: Callable[[Transaction], None] | None = None) -> Inserted:
@@ -62,7 +63,7 @@ class ResultTable:
         """
         inserted: Inserted | None = None
         try:
-            with self._database.writing() as transaction:
+            with self._access.writing(new.ids.tenant_id) as transaction:
                 inserted = self._insert(transaction, new, put)
         except StoreUnavailable:
             # The commit may have gone through and only its answer been lost. An error would then be a lie: the result
@@ -97,7 +98,7 @@ class ResultTable:
 
     def _is_there(self, new: NewResult, number: int) -> bool:
         row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
-        with contextlib.suppress(StoreError), self._database.reading() as transaction:
+        with contextlib.suppress(StoreError), self._access.reading(new.ids.tenant_id) as transaction:
             return transaction.one(sql.STATE, result_id=new.result_id, **row) is not None
         return False
 
@@ -107,7 +108,7 @@ class ResultTable:
 
         :raises SessionNotFound: If the session ended or the lease ran out meanwhile. The row is still pending.
         """
-        with self._database.writing() as transaction:
+        with self._access.writing(new.ids.tenant_id) as transaction:
             changed = transaction.execute(
                 sql.COMMIT, number=number, result_id=new.result_id, now_us=self._moments.parameter(), **_scope(new.ids)
             )
@@ -121,7 +122,7 @@ class ResultTable:
         :returns: Whether it is given up. `False`: it is committed, and its bytes must stay.
         """
         row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
-        with self._database.writing() as transaction:
+        with self._access.writing(new.ids.tenant_id) as transaction:
             if transaction.execute(sql.ABANDON, result_id=new.result_id, **row) == 1:
                 return True
             state = transaction.one(sql.STATE, result_id=new.result_id, **row)
@@ -133,7 +134,7 @@ class ResultTable:
 
     def renew(self, new: NewResult, number: int) -> None:
         """Extend the lease of a write that is still at work."""
-        with self._database.writing() as transaction:
+        with self._access.writing(new.ids.tenant_id) as transaction:
             transaction.execute(
                 sql.RENEW,
                 tenant_id=new.ids.tenant_id,
@@ -149,7 +150,7 @@ class ResultTable:
 
         :raises SessionNotFound: If the session has ended.
         """
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             row = transaction.one(
                 sql.FIND,
                 number=reference.number,
@@ -168,7 +169,7 @@ class ResultTable:
         :param before: Only results with a smaller number: the last one of the page before; `None` begins.
         :raises SessionNotFound: If the session has ended.
         """
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             rows = transaction.all(
                 sql.LIST,
                 before=_FIRST if before is None else before,
@@ -188,7 +189,7 @@ class ResultTable:
         :param drop: Removes the bytes of an inline result in the same transaction; its row then goes with them.
         :returns: What is left to remove, or `None` if there is no such result.
         """
-        with self._database.writing() as transaction:
+        with self._access.writing(ids.tenant_id) as transaction:
             row = transaction.one(
                 sql.DOOM,
                 number=reference.number,
@@ -211,7 +212,7 @@ class ResultTable:
 
         :returns: Whether this call did it; `False` if somebody else had.
         """
-        with self._database.writing() as transaction:
+        with self._access.writing(doomed.ids.tenant_id) as transaction:
             return remove_row(transaction, doomed)
 
     def _admitted(

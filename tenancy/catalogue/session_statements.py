@@ -13,7 +13,7 @@ TOUCH_FRACTION: Final = 16
 
 _live = (SESSIONS.c.state == "live", SESSIONS.c.expires_at_us > now_us())
 _names = (
-    TENANTS.c.name == sa.bindparam("tenant"),
+    TENANTS.c.tenant_id == sa.bindparam("tenant_id"),
     TENANTS.c.state == "live",
     USERS.c.name == sa.bindparam("user"),
     USERS.c.state == "live",
@@ -74,7 +74,7 @@ FIND_OWNERS: Final = Statement(
             ),
         )
     )
-    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
+    .where(TENANTS.c.tenant_id == sa.bindparam("tenant_id"), TENANTS.c.state == "live")
     .order_by(TENANT_KEYS.c.version.desc())
     .limit(1)
 )
@@ -163,14 +163,12 @@ IS_LIVE: Final = Statement(
 )
 
 
-_tenant = (
-    sa.select(TENANTS.c.tenant_id)
-    .where(TENANTS.c.name == sa.bindparam("tenant"), TENANTS.c.state == "live")
-    .scalar_subquery()
-)
+_of_tenant = SESSIONS.c.tenant_id == sa.bindparam("tenant_id")
 _user = (
     sa.select(USERS.c.user_id)
-    .where(USERS.c.tenant_id == _tenant, USERS.c.name == sa.bindparam("user"), USERS.c.state == "live")
+    .where(
+        USERS.c.tenant_id == sa.bindparam("tenant_id"), USERS.c.name == sa.bindparam("user"), USERS.c.state == "live"
+    )
     .scalar_subquery()
 )
 
@@ -214,5 +212,5 @@ def _listing(*of_whom: sa.ColumnElement[bool]) -> Statement:
 
 
 LIST_ALL: Final = _listing()
-LIST_TENANT: Final = _listing(SESSIONS.c.tenant_id == _tenant)
-LIST_USER: Final = _listing(SESSIONS.c.tenant_id == _tenant, SESSIONS.c.user_id == _user)
+LIST_TENANT: Final = _listing(_of_tenant)
+LIST_USER: Final = _listing(_of_tenant, SESSIONS.c.user_id == _user)

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stores.sql import Database, Transaction
+from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
+from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import Charge, charge, close_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.tenants import TenantTable
 from tenancy.keys.keyring import SessionKey, TenantKey
 from tenancy.quotas import Limits
 from tenancy.scope import Scope
@@ -76,14 +78,25 @@ _PAGE: Final = 200
 class SessionTable:
     """Who has which session. Each method is one transaction or one query."""
 
-    def __init__(self, database: Database, moments: Moments) -> None:
-        self._database = database
+    def __init__(self, access: Access, moments: Moments) -> None:
+        self._access = access
         self._moments = moments
+        self._tenants = TenantTable(access)
 
     def find(self, scope: Scope) -> OpenedSession | None:
-        """Return the live session of this scope with its keys, in one query, or `None`."""
-        with self._database.reading() as transaction:
-            row = transaction.one(sql.FIND, now_us=self._moments.parameter(), **_texts(scope))
+        """Return the live session of this scope with its keys, in one query once its tenant is known, or `None`."""
+        remembered = self._tenants.remembered(scope.tenant)
+        found = None if remembered is None else self._find(remembered, scope)
+        if found is not None:
+            return found
+        # Nothing may also mean that the tenant was erased, and another one has its name.
+        tenant_id = self._tenants.look_up(scope.tenant)
+        return None if tenant_id in (None, remembered) else self._find(tenant_id, scope)
+
+    def _find(self, tenant_id: str, scope: Scope) -> OpenedSession | None:
+        names = {"user": scope.user, "session": scope.session}
+        with self._access.reading(tenant_id) as transaction:
+            row = transaction.one(sql.FIND, tenant_id=tenant_id, now_us=self._moments.parameter(), **names)
         if row is None:
             return None
         return OpenedSession(
@@ -95,8 +108,11 @@ class SessionTable:
 
     def find_owners(self, scope: Scope) -> Owners:
         """Return what exists of a scope's tenant and user."""
-        with self._database.reading() as transaction:
-            row = transaction.one(sql.FIND_OWNERS, tenant=scope.tenant, user=scope.user)
+        tenant_id = self._tenants.look_up(scope.tenant)
+        if tenant_id is None:
+            return Owners(None, None, None)
+        with self._access.reading(tenant_id) as transaction:
+            row = transaction.one(sql.FIND_OWNERS, tenant_id=tenant_id, user=scope.user)
         if row is None:
             return Owners(None, None, None)
         key = TenantKey(version=row[2], provider=row[3], key_id=row[4], wrapped=row[5])
@@ -112,7 +128,7 @@ class SessionTable:
         """
         ids = new.ids
         now = self._moments.parameter()
-        with self._database.writing() as transaction:
+        with self._access.writing(ids.tenant_id) as transaction:
             if owners.tenant_id is None:
                 transaction.execute(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
                 transaction.execute(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
@@ -162,14 +178,14 @@ class SessionTable:
 
         :param patience_seconds: Give up after waiting this long for a lock, instead of the database's own time.
         """
-        with self._database.writing(patience_seconds=patience_seconds) as transaction:
+        with self._access.writing(ids.tenant_id, patience_seconds=patience_seconds) as transaction:
             transaction.execute(
                 sql.TOUCH, tenant_id=ids.tenant_id, session_id=ids.session_id, now_us=self._moments.parameter()
             )
 
     def is_live(self, ids: Ids) -> bool:
         """Tell whether a session is still there, by its ids."""
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             row = transaction.one(
                 sql.IS_LIVE,
                 tenant_id=ids.tenant_id,
@@ -181,16 +197,24 @@ class SessionTable:
 
     def has_ended(self, ids: Ids) -> bool:
         """Tell whether a session was ended for good: its keys are destroyed, its rows may be there or not."""
-        with self._database.reading() as transaction:
+        with self._access.reading(ids.tenant_id) as transaction:
             return transaction.one(sql.NOT_ENDED, tenant_id=ids.tenant_id, session_id=ids.session_id) is None
 
     def list(self, *, tenant: str | None = None, user: str | None = None) -> Iterator[SessionRow]:
         """Go through the live sessions, of one tenant or of one user if given, in the order of their ids."""
-        statement = sql.LIST_ALL if tenant is None else sql.LIST_TENANT if user is None else sql.LIST_USER
-        names = {} if tenant is None else {"tenant": tenant} if user is None else {"tenant": tenant, "user": user}
+        statement, names, tenant_id = sql.LIST_ALL, {}, None
+        if tenant is not None:
+            tenant_id = self._tenants.look_up(tenant)
+            if tenant_id is None:
+                return
+            statement, names = sql.LIST_TENANT, {"tenant_id": tenant_id}
+            if user is not None:
+                statement, names = sql.LIST_USER, {**names, "user": user}
         after = ("", "")
         while True:
-            with self._database.reading() as transaction:
+            # Asked anew for each page: no connection is held while the caller looks at one.
+            reading = self._access.reading_across() if tenant_id is None else self._access.reading(tenant_id)
+            with reading as transaction:
                 rows = transaction.all(
                     statement,
                     after_tenant=after[0],
@@ -217,10 +241,6 @@ def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> in
     transaction.execute(sql.END, tenant_id=tenant_id, session_id=session_id)
     close_counters(transaction, tenant_id, session_id)
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
-
-
-def _texts(scope: Scope) -> Mapping[str, str]:
-    return {"tenant": scope.tenant, "user": scope.user, "session": scope.session}
 
 
 def _columns(key: TenantKey) -> Mapping[str, Any]:

@@ -11,7 +11,9 @@ def upgrade(invocation: Invocation) -> None:
 
     place = invocation.place()
     place.require_made()
-    upgrade_schema(place.database_url())
+    upgrade_schema(place.owner_url(), setting=place.owner_setting())
+    # A new table is of no use to anybody before the roles may use it.
+    place.prepare_roles()
     note("The schema is current.")
     _show(invocation, HEAD_REVISION)
 

@@ -57,11 +57,13 @@ def _init_settings(place: Place) -> list[str]:
     elif not _may_write(key_file.parent):
         raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
     _require_store(place)
+    owner_url, setting = place.owner_url(), place.owner_setting()
     try:
-        check(place.database_url())
+        check(owner_url, setting=setting)
     except SchemaOutdated:
-        upgrade(place.database_url())
+        upgrade(owner_url, setting=setting)
         created.append("schema")
+    created += place.prepare_roles()
     if key_file is not None and not os.path.lexists(key_file):
         try:
             create_key_file(key_file)
@@ -109,8 +111,8 @@ def _knows_keys(place: Place) -> bool:
 
     # Missing, or of another version; in the latter the keys are there to be asked for all the same.
     with suppress(SchemaOutdated):
-        check(place.database_url())
-    with closing(Database(place.database_url())) as database:
+        check(place.owner_url(), setting=place.owner_setting())
+    with closing(Database(place.owner_url())) as database:
         try:
             return bool(Catalogue(database, clock=Clock(), defaults=DEFAULT_LIMITS).identity.root_keys())
         except StoreError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import quote, unquote
 
 from tenancy.cli.exits import ExitCode, Refusal
+from tenancy.errors import ConfigurationError
 from tenancy.quotas import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -85,6 +86,40 @@ class Place:
         from tenancy.startup import CATALOGUE_FILE
 
         return f"sqlite:///{quote(str(self._directory() / CATALOGUE_FILE))}"
+
+    def owner_url(self) -> str:
+        """
+        Where the catalogue is, as the role that owns its tables.
+
+        :raises ConfigurationError: If PostgreSQL is configured without such a role.
+        """
+        if self.sqlite_file() is not None:
+            return self.database_url()
+        owner_url = None if self.settings is None else self.settings.owner_url
+        if owner_url is None:
+            raise ConfigurationError(
+                "owner_url is missing: on PostgreSQL `tenancy init` and `tenancy db upgrade` work as the owner of the "
+                f"tables, whom no tenant's request may ever be served as (environment: {_PREFIX}OWNER_URL)."
+            )
+        return owner_url
+
+    def owner_setting(self) -> str:
+        """Which setting `owner_url` comes from, for messages."""
+        return "database_url" if self.sqlite_file() is not None else "owner_url"
+
+    def prepare_roles(self) -> list[str]:
+        """
+        Make the roles of PostgreSQL that are missing, and give each its rights. Nothing on SQLite.
+
+        :returns: What was made.
+        """
+        if self.settings is None or self.sqlite_file() is not None:
+            return []
+        from tenancy.roles import prepare_roles
+
+        return prepare_roles(
+            self.owner_url(), database_url=self.settings.database_url, maintenance_url=self.settings.maintenance_url
+        )
 
     def keys(self) -> str:
         """Where the key is."""

@@ -35,6 +35,18 @@ def _database_url(value: object) -> str:
     return _text(value)
 
 
+def _other_role_url(value: object) -> str | None:
+    if value is None:
+        return None
+    try:
+        is_postgres = _text(value).startswith("postgresql") and bool(_database_url(value))
+    except ValueError:
+        is_postgres = False
+    if not is_postgres:
+        raise ValueError("owner_url and maintenance_url must look like postgresql+psycopg://USER@HOST/NAME")
+    return _text(value)
+
+
 def _store_url(value: object) -> str:
     text = _text(value)
     if text in ("database:", "memory:") or (text.startswith("file:///") and len(text) > len("file:///")):
@@ -72,7 +84,7 @@ def _text(value: object) -> str:
 
 class Settings(BaseSettings):
     """
-    What a manager needs to know. Frozen; its repr does not show `database_url`, which may hold a password.
+    What a manager needs to know. Frozen; its repr does not show the database URLs, which may hold passwords.
 
     `Settings(…)` reads the environment, the secret files and the TOML file in `HAYSTACK_TENANCY_CONFIG` for what is not
     passed. In all of them an unlimited limit is written `"unlimited"`, sizes may have a suffix (`"64MiB"`), and
@@ -84,8 +96,12 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    #: `sqlite:///PATH` or `postgresql+psycopg://…`.
+    #: `sqlite:///PATH` or `postgresql+psycopg://…`. On PostgreSQL its role must not own the tables.
     database_url: Annotated[str, PlainValidator(_database_url)] = Field(repr=False)
+    #: PostgreSQL only: the role that owns the tables. `tenancy init` and `tenancy db` work as it, nothing else does.
+    owner_url: Annotated[str | None, PlainValidator(_other_role_url)] = Field(default=None, repr=False)
+    #: PostgreSQL only: the role that works on all tenants. Without it calls across tenants raise `ConfigurationError`.
+    maintenance_url: Annotated[str | None, PlainValidator(_other_role_url)] = Field(default=None, repr=False)
     #: `file:///ABSOLUTE/PATH`, `database:` or `memory:`.
     store_url: Annotated[str, PlainValidator(_store_url)]
     #: Where the key is: `file:PATH` or `env:NAME`.

@@ -299,7 +299,8 @@ def test_init_changes_nothing_if_the_key_is_not_in_the_environment(run: Run, con
 
 def test_init_changes_nothing_if_the_database_is_away(run: Run, config: Path, tmp_path: Path) -> None:
     away = f"postgresql+psycopg://app:{SECRET}@127.0.0.1:1/tenancy"
-    config.write_text(config.read_text().replace(f"sqlite:///{tmp_path}/catalogue.sqlite3", away))
+    text = config.read_text().replace(f"sqlite:///{tmp_path}/catalogue.sqlite3", away)
+    config.write_text(f'owner_url = "{away.replace("app", "owner")}"\n{text}')
     before = _state(tmp_path)
     _refused(run("init", "--config", config), 1)
     _refused(run("sessions", "list", "--config", config), 2)

@@ -10,6 +10,7 @@ from tenancy.errors import QuotaExceeded
 from tenancy.manager import SessionManager
 from tenancy.quotas import Lifetime, Limits
 from tests.cli.conftest import Run
+from tests.postgres import as_maintenance, as_runtime
 
 #: Ended before anybody can look.
 EXPIRED = Lifetime(idle=timedelta(microseconds=1))
@@ -349,7 +350,10 @@ def test_commands_work_with_settings_on_each_database(
         f'store_url = "file://{tmp_path}/results"\nkeys = "file:{tmp_path}/keys.json"\n'
         '[limits]\ntenant_bytes = "1MiB"\n'
     )
-    monkeypatch.setenv("HAYSTACK_TENANCY_DATABASE_URL", empty_database_url)
+    monkeypatch.setenv("HAYSTACK_TENANCY_DATABASE_URL", as_runtime(empty_database_url))
+    if not empty_database_url.startswith("sqlite"):
+        monkeypatch.setenv("HAYSTACK_TENANCY_OWNER_URL", empty_database_url)
+        monkeypatch.setenv("HAYSTACK_TENANCY_MAINTENANCE_URL", as_maintenance(empty_database_url))
     first = run("init", "--config", config, "--output", "json")
     assert (first.code, first.json["created"]) == (0, ["schema", "key file", "store"])
     assert empty_database_url not in first.out + first.err

@@ -11,7 +11,7 @@ from tests.core.interposed import Store, interpose, statements
 from tests.core.ledger import Ledger
 from tests.core.people import People
 from tests.core.statement_listener import StatementListener
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, as_owner
 
 __all__ = ["statements"]
 
@@ -37,7 +37,7 @@ def core_postgres_url(postgres: PostgresServer, upgraded_template: str) -> Itera
 def postgres_url(core_postgres_url: str) -> Iterator[str]:
     """That database, emptied after each test of everything but its schema and its revision."""
     yield core_postgres_url
-    with psycopg.connect(core_postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+    with psycopg.connect(as_owner(core_postgres_url).replace("+psycopg", ""), autocommit=True) as connection:
         tables = connection.execute(
             "SELECT string_agg(format('%I', tablename), ', ') FROM pg_tables"
             " WHERE schemaname = 'public' AND tablename <> 'tenancy_alembic_version'"

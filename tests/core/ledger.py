@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from stores.entries import TRASH
 from stores.sql import Database, Statement
 from tests.conftest import ManagerFactory
+from tests.postgres import as_admin
 
 TABLES = (
     "tenancy_tenants",
@@ -31,7 +32,7 @@ class Ledger:
 
     def __init__(self, factory: ManagerFactory) -> None:
         self._factory = factory
-        self._database = Database(factory.database_url)
+        self._database = Database(as_admin(factory.database_url))
 
     def close(self) -> None:
         self._database.close()

@@ -32,23 +32,18 @@ ACROSS_TENANTS: Final[Mapping[str, str]] = {
     "database.rooms_after": "verify and sweep go through all rooms of a store",
     "erasure._UNFINISHED_TENANTS": "cleanup resumes whatever erasure was interrupted",
     "erasure._UNFINISHED_USERS": "cleanup resumes whatever erasure was interrupted",
-    "reclaim._COUNT_RESULTS": "a dry cleanup counts",
-    "reclaim._COUNT_SESSIONS": "a dry cleanup counts",
-    "reclaim._ENDED": "cleanup claims whatever has ended",
-    "reclaim._EXPIRED": "cleanup ends whatever has expired",
-    "reclaim._EXPIRED_RESULTS": "cleanup takes whatever has expired",
-    "reclaim._STALE_RESULTS": "cleanup takes whatever was left behind",
+    "reclaim_statements.COUNT_RESULTS": "a dry cleanup counts",
+    "reclaim_statements.COUNT_SESSIONS": "a dry cleanup counts",
+    "reclaim_statements.ENDED": "cleanup claims whatever has ended",
+    "reclaim_statements.EXPIRED": "cleanup ends whatever has expired",
+    "reclaim_statements.EXPIRED_RESULTS": "cleanup takes whatever has expired",
+    "reclaim_statements.STALE_RESULTS": "cleanup takes whatever was left behind",
     "session_statements.LIST_ALL": "the operator's listing of all tenants",
 }
 #: Statements that begin with a tenant's name, since nothing else is known yet.
 BY_NAME: Final[Mapping[str, str]] = {
-    "administration._FIND_TENANT": "looks the id up",
-    "erasure._FIND_TENANTS": "looks the id up",
-    "erasure._FIND_USERS": "looks the ids up",
-    "session_statements.FIND": "opens a session in one query",
-    "session_statements.FIND_OWNERS": "looks the ids up",
-    "session_statements.LIST_TENANT": "looks the id up within",
-    "session_statements.LIST_USER": "looks the ids up within",
+    "erasure._FIND_TENANTS": "looks the ids up, of a tenant that is being erased too",
+    "tenants._FIND": "looks the id up",
 }
 #: Statements that see the rows of all users and sessions of the one tenant they are bound to, and why.
 ACROSS_OWNERS: Final[Mapping[str, str]] = {
@@ -56,9 +51,9 @@ ACROSS_OWNERS: Final[Mapping[str, str]] = {
     "erasure._LIVE_OF_TENANT": "a tenant is being erased",
     "erasure._MARK_USERS_OF_TENANT": "a tenant is being erased",
     "erasure._USERS_OF_TENANT": "a tenant is being erased",
-    "reclaim._ENDED_OF_TENANT": "a tenant is being erased",
-    "reclaim._EXPIRED_OF_TENANT": "room is made for a tenant at its limit",
-    "reclaim._EXPIRED_RESULTS_OF_TENANT": "room is made for a tenant at its limit",
+    "reclaim_statements.ENDED_OF_TENANT": "a tenant is being erased",
+    "reclaim_statements.EXPIRED_OF_TENANT": "room is made for a tenant at its limit",
+    "reclaim_statements.EXPIRED_RESULTS_OF_TENANT": "room is made for a tenant at its limit",
     "session_statements.LIST_TENANT": "the listing of a tenant's sessions",
     "session_statements.LIST_USER": "the counters of a page of a user's sessions",
 }

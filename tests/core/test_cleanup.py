@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tenancy import ConfigurationError, Lifetime, Session, SessionManager
-from tenancy.catalogue import reclaim
+from tenancy.catalogue import reclaim_statements
 from tenancy.cleanup import Cleaner, CleanupReport
 from tests.core.interposed import Killed, Store
 from tests.core.ledger import Ledger
@@ -163,7 +163,7 @@ def test_a_bounded_cleanup_says_so_and_the_next_one_carries_on_at_once(
     forecast = manager.cleanup(dry_run=True)
     reports = []
     for _ in range(40):
-        cleaner = Cleaner(manager._backend, monotonic=counting(4))
+        cleaner = Cleaner(manager._backend, across=True, monotonic=counting(4))
         reports.append(cleaner.run(dry_run=False, batch_size=500, max_seconds=10))
         if reports[-1].complete:
             break
@@ -248,7 +248,7 @@ def test_cleanup_finds_what_has_ended_among_many_by_an_index(session: Session, l
         # Autovacuum does this on a server; nobody does on SQLite.
         ledger.run("ANALYZE")
     explain = "EXPLAIN" if dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
-    for statement in (reclaim._EXPIRED, reclaim._EXPIRED_RESULTS, reclaim._STALE_RESULTS):
+    for statement in (reclaim_statements.EXPIRED, reclaim_statements.EXPIRED_RESULTS, reclaim_statements.STALE_RESULTS):
         text, constants = statement.compiled(dialect)
         values = {**constants, "now_us": 0 if dialect.name == "postgresql" else 1_000_000, "page": 10}
         with ledger._database.reading() as transaction:

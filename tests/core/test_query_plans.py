@@ -8,7 +8,7 @@ import pytest
 
 from stores.sql import Database, Statement
 from tenancy import SessionManager
-from tenancy.catalogue import reclaim, result_statements, session_statements
+from tenancy.catalogue import reclaim_statements, result_statements, session_statements
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
 from tests.postgres import PostgresServer
@@ -23,13 +23,13 @@ STATEMENTS: dict[str, Statement] = {
     "list all sessions": session_statements.LIST_ALL,
     "list a tenant's sessions": session_statements.LIST_TENANT,
     "list a user's sessions": session_statements.LIST_USER,
-    "expired sessions": reclaim._EXPIRED,
-    "expired sessions of a tenant": reclaim._EXPIRED_OF_TENANT,
-    "ended sessions": reclaim._ENDED,
-    "ended sessions of a user": reclaim._ENDED_OF_USER,
-    "expired results": reclaim._EXPIRED_RESULTS,
-    "expired results of a tenant": reclaim._EXPIRED_RESULTS_OF_TENANT,
-    "stale results": reclaim._STALE_RESULTS,
+    "expired sessions": reclaim_statements.EXPIRED,
+    "expired sessions of a tenant": reclaim_statements.EXPIRED_OF_TENANT,
+    "ended sessions": reclaim_statements.ENDED,
+    "ended sessions of a user": reclaim_statements.ENDED_OF_USER,
+    "expired results": reclaim_statements.EXPIRED_RESULTS,
+    "expired results of a tenant": reclaim_statements.EXPIRED_RESULTS_OF_TENANT,
+    "stale results": reclaim_statements.STALE_RESULTS,
 }
 _NUMBERS = "WITH RECURSIVE numbers(n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM numbers WHERE n < :many)"
 

@@ -10,9 +10,10 @@ import psycopg
 import pytest
 
 from tenancy import Session, SessionManager
+from tenancy.roles import prepare_roles
 from tenancy.upgrade import upgrade
 from tests.conftest import ManagerFactory
-from tests.postgres import PostgresServer
+from tests.postgres import PostgresServer, as_admin, as_maintenance, as_owner
 
 #: How many connections the pool keeps when the server ends them.
 CONNECTIONS = 4
@@ -41,7 +42,7 @@ def keep_connections(manager: SessionManager) -> None:
 
 def end_connections(url: str) -> int:
     """Have the server end all connections to a database but this one, and wait until it has; returns how many."""
-    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+    with psycopg.connect(as_admin(url).replace("+psycopg", ""), autocommit=True) as connection:
         ended = connection.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -95,7 +96,8 @@ def restarted() -> Iterator[RestartedServer]:
 
 def test_a_restart_of_the_server_fails_no_call_that_comes_after_it(restarted: RestartedServer, tmp_path: Path) -> None:
     url = restarted.url(restarted.create_database())
-    upgrade(url)
+    upgrade(as_owner(url))
+    prepare_roles(as_owner(url), database_url=url, maintenance_url=as_maintenance(url))
     make_manager = ManagerFactory(database_url=url, inline_bytes=0, folder=tmp_path)
     manager = make_manager(durability="process")
     session = manager.session(tenant="acme", user="ann")

@@ -18,6 +18,7 @@ from stores.hostile_names import HOSTILE_NAMES
 from stores.memory import MemoryStore
 from stores.names import RANDOM_BYTES, is_name, mint_name, require_name
 from stores.sql import Database
+from tests.postgres import as_owner
 from tests.stores.files import CALLS, INNER, NAME, OUTER
 from tests.stores.test_database import make_database
 
@@ -95,7 +96,7 @@ def untouchable(
         url = f"sqlite:///{folder / 'names.sqlite3'}"
         if request.param == "postgresql":
             server = request.getfixturevalue("postgres")
-            url = server.url(server.create_database())
+            url = as_owner(server.url(server.create_database()))
         database = make_database(url)
         yield DatabaseStore(database), forbid(Database, "reading", "writing", "joined")
         database.close()
