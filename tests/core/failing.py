@@ -192,7 +192,7 @@ def succeed_key(house: House, **values: Any) -> None:
     path = house.make_manager.key_file
     document = json.loads(path.read_text())
     (old,) = document["keys"]
-    new = {**old, "id": "canary-new", "key": base64.urlsafe_b64encode(os.urandom(32)).decode()}
+    new = {**old, "id": "second", "key": base64.urlsafe_b64encode(os.urandom(32)).decode()}
     path.write_text(json.dumps({**document, "keys": [{**old, **values}, new]}))
 
 
