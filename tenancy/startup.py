@@ -17,13 +17,13 @@ from stores.sql import Database
 from tenancy.backend import Backend
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
-from tenancy.catalogue.row_security import maintenance_problem, runtime_problem
+from tenancy.catalogue.row_security import maintenance_problem, runtime_problem, version_problem
 from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.providers import create_key_file, open_key_provider
 from tenancy.quotas import Limits
-from tenancy.translation import as_tenancy_error
+from tenancy.translation import as_tenancy_error, translated
 from tenancy.upgrade import require_current, upgrade_if_empty
 
 if TYPE_CHECKING:
@@ -142,12 +142,35 @@ def require_roles(database: Database, maintenance: Database | None) -> None:
 
     :raises ConfigurationError: Says which setting is concerned and what is the matter.
     """
-    if database.is_sqlite:
-        return
+    for problem in [] if database.is_sqlite else _role_problems(database, maintenance):
+        raise ConfigurationError(problem)
+
+
+def role_problems(database_url: str, maintenance_url: str | None) -> list[str]:
+    """
+    Return what `require_roles` would refuse, all of it.
+
+    :param database_url: PostgreSQL with the current schema.
+    """
+    with contextlib.ExitStack() as opened, translated():
+        database = opened.enter_context(contextlib.closing(_open("database_url", database_url, "power")))
+        maintenance = None
+        if maintenance_url is not None:
+            maintenance = opened.enter_context(contextlib.closing(_open("maintenance_url", maintenance_url, "power")))
+        return list(_role_problems(database, maintenance))
+
+
+def server_problem(database_url: str) -> str | None:
+    """Return which known holes the row-level security of a PostgreSQL server has, or `None`."""
+    with contextlib.closing(_open("database_url", database_url, "power")) as database, translated():
+        return version_problem(database)
+
+
+def _role_problems(database: Database, maintenance: Database | None) -> Iterator[str]:
     if (problem := runtime_problem(database)) is not None:
-        raise ConfigurationError(f"database_url: {problem}")
+        yield f"database_url: {problem}"
     if maintenance is not None and (problem := maintenance_problem(maintenance)) is not None:
-        raise ConfigurationError(f"maintenance_url: {problem}")
+        yield f"maintenance_url: {problem}"
 
 
 def require_key(catalogue: Catalogue, keyring: Keyring) -> None:

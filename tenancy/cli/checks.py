@@ -62,7 +62,12 @@ def run_checks(place: Place) -> Iterator[Check]:
     yield found_key
     yield found_schema
     yield found_store
-    if Status.FAIL not in (found_key.status, found_schema.status, found_store.status):
+    found = [found_key, found_schema, found_store]
+    if place.sqlite_file() is None and found_schema.status is not Status.FAIL:
+        of_roles = list(roles(place))
+        yield from of_roles
+        found += of_roles
+    if all(check.status is not Status.FAIL for check in found):
         yield from catalogue(place)
     yield tracing()
     yield disk(place)
@@ -169,6 +174,31 @@ def store(place: Place) -> Check:
     if found.st_mode & 0o077:
         return Check("store", Status.FAIL, f"Others may enter {path}.", f"chmod 700 {path}")
     return Check("store", Status.OK, "Only this user can enter it.")
+
+
+def roles(place: Place) -> Iterator[Check]:
+    """Look whether PostgreSQL's row-level security is there and holds the roles back."""
+    from tenancy.startup import role_problems, server_problem
+
+    try:
+        problems = role_problems(place.database_url(), place.maintenance_url())
+        of_server = server_problem(place.database_url())
+    except TenancyError as error:
+        yield Check("roles", Status.FAIL, str(error), "Correct maintenance_url, or run `tenancy init`.")
+        return
+    if problems:
+        yield Check("roles", Status.FAIL, " ".join(problems), "Run `tenancy init` with an owner_url, which makes both.")
+    elif place.maintenance_url() is None:
+        yield Check(
+            "roles",
+            Status.WARN,
+            "There is no maintenance_url, so cleanup, verify and listings of all tenants refuse.",
+            "Set it where those run; services that only serve requests need none.",
+        )
+    else:
+        yield Check("roles", Status.OK, "Row-level security is there and holds both roles back.")
+    if of_server is not None:
+        yield Check("server", Status.WARN, of_server, "Upgrade the server.")
 
 
 def catalogue(place: Place) -> Iterator[Check]:

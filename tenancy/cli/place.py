@@ -103,6 +103,10 @@ class Place:
             )
         return owner_url
 
+    def maintenance_url(self) -> str | None:
+        """Where the catalogue is, as the role that works on all tenants, if there is one."""
+        return None if self.settings is None else self.settings.maintenance_url
+
     def owner_setting(self) -> str:
         """Which setting `owner_url` comes from, for messages."""
         return "database_url" if self.sqlite_file() is not None else "owner_url"
