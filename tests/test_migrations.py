@@ -16,10 +16,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tenancy.catalogue.row_security import MAINTENANCE_POLICY
-from tenancy.errors import ConfigurationError
+from tenancy.errors import ConfigurationError, SchemaOutdated
+from tenancy.roles import prepare_roles
 from tenancy.schema import HEAD_REVISION, METADATA, VERSION_TABLE
 from tenancy.upgrade import locked_for_migration, migrations_folder, upgrade
-from tests.postgres import as_owner
+from tests.conftest import ManagerFactory
+from tests.postgres import as_maintenance, as_owner
 from tests.schema_dump import dump
 
 CHECKOUT = Path(__file__).parent.parent
@@ -201,3 +203,21 @@ def test_alembics_own_command_without_a_url_says_what_one_looks_like(tmp_path: P
     refused = run_alembic("upgrade", "head", folder=tmp_path, HAYSTACK_TENANCY_DATABASE_URL="")
     assert refused.returncode != 0
     assert f"{ConfigurationError.__name__}: database_url: A database URL looks like" in refused.stderr
+
+
+def test_what_was_stored_before_row_level_security_is_read_behind_it(postgres_url: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    make_manager = ManagerFactory(database_url=postgres_url, inline_bytes=32768, folder=tmp_path)
+    with make_manager() as manager:
+        reference = manager.session(tenant="acme", user="ann").write("kept")
+    alembic(as_owner(postgres_url), lambda config: command.downgrade(config, "0001"))
+    with pytest.raises(SchemaOutdated, match="older"):
+        make_manager()
+    upgrade(as_owner(postgres_url))
+    # The maintenance role's policies went with the rest, and come back with its rights.
+    with pytest.raises(ConfigurationError, match="maintenance_url"):
+        make_manager()
+    prepare_roles(as_owner(postgres_url), database_url=postgres_url, maintenance_url=as_maintenance(postgres_url))
+    with make_manager() as manager:
+        assert manager.session(tenant="acme", user="ann").read(reference) == "kept"
+        assert manager.verify().checked_results == 1
