@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tenancy import Lifetime, Session, SessionManager, SessionNotFound
-from tenancy.catalogue import Catalogue, counters
+from tenancy.backend import Backend
+from tenancy.catalogue import counters
 from tenancy.catalogue.counters import Charge
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
@@ -39,6 +40,11 @@ class Room:
         new = NewResult(ids, "p" * 32, lambda number: replace(reference, number=number), stored.envelope, inline=False)
         assert catalogue.results.insert(new).reference.number == 2
         return cls(ids, reference, stored, new)
+
+    @property
+    def doomed(self) -> Doomed:
+        """The result that is being written, about to be removed."""
+        return Doomed(self.ids, 2, self.pending.result_id, False, 100)
 
     def seen_as(self, **foreign: str) -> "Room":
         """The same room under ids of which one is somebody else's."""
@@ -82,46 +88,46 @@ def people(manager: SessionManager) -> People:
 
 
 @pytest.fixture
-def catalogue(manager: SessionManager) -> Catalogue:
-    return manager._backend.catalogue
+def backend(manager: SessionManager) -> Backend:
+    return manager._backend
 
 
 REFUSED = "refused"
-Step = Callable[[Catalogue, Room], Any]
+Step = Callable[[Backend, Room], Any]
 
 #: Steps on behalf of a user, with what each answers to ids that name nothing.
 OF_A_USER: dict[str, tuple[Step, Any]] = {
-    "admit": (lambda c, room: c.results.admit(room.ids, key_version=1, size_bytes=1), REFUSED),
-    "insert": (lambda c, room: c.results.insert(replace(room.pending, result_id="q" * 32)), REFUSED),
-    "commit": (lambda c, room: c.results.commit(room.pending, 2), REFUSED),
-    "find": (lambda c, room: c.results.find(room.ids, room.reference), REFUSED),
-    "list": (lambda c, room: c.results.list(room.ids, before=None, page=10), REFUSED),
-    "doom": (lambda c, room: c.results.doom(room.ids, room.reference, drop=lambda *_: None), None),
-    "is_live": (lambda c, room: c.sessions.is_live(room.ids), False),
+    "admit": (lambda b, room: b.catalogue.results.admit(room.ids, key_version=1, size_bytes=1), REFUSED),
+    "insert": (lambda b, room: b.catalogue.results.insert(replace(room.pending, result_id="q" * 32)), REFUSED),
+    "commit": (lambda b, room: b.catalogue.results.commit(room.pending, 2), REFUSED),
+    "find": (lambda b, room: b.catalogue.results.find(room.ids, room.reference), REFUSED),
+    "list": (lambda b, room: b.catalogue.results.list(room.ids, before=None, page=10), REFUSED),
+    "doom": (lambda b, room: b.catalogue.results.doom(room.ids, room.reference, drop=lambda *_: None), None),
+    "is_live": (lambda b, room: b.catalogue.sessions.is_live(room.ids), False),
 }
 #: Steps on a session that somebody has found before.
 OF_A_SESSION: dict[str, tuple[Step, Any]] = {
-    "abandon": (lambda c, room: c.results.abandon(room.pending, 2), True),
-    "forget": (lambda c, room: c.results.forget(room.pending, 2), None),
-    "renew": (lambda c, room: c.results.renew(room.pending, 2), None),
-    "remove": (lambda c, room: c.results.remove(Doomed(room.ids, 2, "p" * 32, False, 100)), False),
-    "touch": (lambda c, room: c.sessions.touch(room.ids), None),
-    "has_ended": (lambda c, room: c.sessions.has_ended(room.ids), True),
-    "usage_of": (lambda c, room: _used(c.administration.usage_of(room.ids)), (0, 0)),
-    "names": (lambda c, room: c.audit.names(room.ids.tenant_id, room.ids.session_id), set()),
-    "committed": (lambda c, room: list(c.audit.committed(room.ids)), []),
-    "is_committed": (lambda c, room: c.audit.is_committed(room.ids, room.stored), False),
-    "remove_session": (lambda c, room: c.reclaim.remove_session(room.ids, drop=lambda _: None), Removed()),
+    "abandon": (lambda b, room: b.catalogue.results.abandon(room.pending, 2), True),
+    "forget": (lambda b, room: b.catalogue.results.forget(room.pending, 2), None),
+    "renew": (lambda b, room: b.catalogue.results.renew(room.pending, 2), None),
+    "remove": (lambda b, room: b.catalogue.results.remove(room.doomed), False),
+    "touch": (lambda b, room: b.catalogue.sessions.touch(room.ids), None),
+    "has_ended": (lambda b, room: b.catalogue.sessions.has_ended(room.ids), True),
+    "usage_of": (lambda b, room: _used(b.catalogue.administration.usage_of(room.ids)), (0, 0)),
+    "names": (lambda b, room: b.catalogue.audit.names(room.ids.tenant_id, room.ids.session_id), set()),
+    "committed": (lambda b, room: list(b.catalogue.audit.committed(room.ids)), []),
+    "is_committed": (lambda b, room: b.catalogue.audit.is_committed(room.ids, room.stored), False),
+    "remove_session": (lambda b, room: b.across.reclaim.remove_session(room.ids, drop=lambda _: None), Removed()),
     "release": (
-        lambda c, room: c.reclaim.release(sessions=[room.ids], results=[Doomed(room.ids, 2, "p" * 32, False, 100)]),
+        lambda b, room: b.across.reclaim.release(sessions=[room.ids], results=[room.doomed]),
         None,
     ),
-    "charge": (lambda c, room: _within(c, counters.charge, room, Charge("session", room.ids.session_id)), REFUSED),
-    "refund": (lambda c, room: _within(c, counters.refund, room, room.ids.session_id, size_bytes=1), None),
-    "close": (lambda c, room: _within(c, counters.close_counters, room, room.ids.session_id), None),
-    "forget counters": (lambda c, room: _within(c, counters.remove_counters, room, room.ids.session_id), None),
-    "lock": (lambda c, room: _within(c, counters.lock_owner, room, room.ids.session_id), False),
-    "end": (lambda c, room: _within(c, end_session, room, room.ids.session_id), 0),
+    "charge": (lambda b, room: _within(b, counters.charge, room, Charge("session", room.ids.session_id)), REFUSED),
+    "refund": (lambda b, room: _within(b, counters.refund, room, room.ids.session_id, size_bytes=1), None),
+    "close": (lambda b, room: _within(b, counters.close_counters, room, room.ids.session_id), None),
+    "forget counters": (lambda b, room: _within(b, counters.remove_counters, room, room.ids.session_id), None),
+    "lock": (lambda b, room: _within(b, counters.lock_owner, room, room.ids.session_id), False),
+    "end": (lambda b, room: _within(b, end_session, room, room.ids.session_id), 0),
 }
 
 
@@ -129,39 +135,39 @@ def _used(usage: Usage) -> tuple[int, int]:
     return usage.used_bytes, usage.results
 
 
-def _within(catalogue: Catalogue, step: Callable[..., Any], room: Room, *given: Any, **named: Any) -> Any:
-    with catalogue.database.writing() as transaction:
+def _within(backend: Backend, step: Callable[..., Any], room: Room, *given: Any, **named: Any) -> Any:
+    with backend.catalogue.access.writing(room.ids.tenant_id) as transaction:
         return step(transaction, room.ids.tenant_id, *given, **named)
 
 
-def answers(catalogue: Catalogue, steps: dict[str, tuple[Step, Any]], room: Room) -> dict[str, Any]:
+def answers(backend: Backend, steps: dict[str, tuple[Step, Any]], room: Room) -> dict[str, Any]:
     """What steps answer that is not what they must."""
     found = {}
     for name, (step, expected) in steps.items():
         answer: Any = REFUSED
         with suppress(SessionNotFound):
-            answer = step(catalogue, room)
+            answer = step(backend, room)
         if answer != expected:
             found[name] = answer
     return found
 
 
 def test_ids_of_which_one_is_somebody_elses_name_no_session(
-    manager: SessionManager, catalogue: Catalogue, people: People, ledger: Ledger
+    manager: SessionManager, backend: Backend, people: People, ledger: Ledger
 ) -> None:
     # So that a touch would have something to move.
     manager.clock.advance(timedelta(hours=2))
     before = ledger.snapshot()
     for what, room in people.foreign():
-        assert {what: answers(catalogue, OF_A_USER | OF_A_SESSION, room)} == {what: {}}
+        assert {what: answers(backend, OF_A_USER | OF_A_SESSION, room)} == {what: {}}
         assert ledger.snapshot() == before, what
     for what, room in people.of_another_user():
-        assert {what: answers(catalogue, OF_A_USER, room)} == {what: {}}
+        assert {what: answers(backend, OF_A_USER, room)} == {what: {}}
         assert ledger.snapshot() == before, what
 
 
 def test_the_same_steps_do_something_where_the_ids_belong_together(
-    manager: SessionManager, catalogue: Catalogue, people: People, ledger: Ledger
+    manager: SessionManager, backend: Backend, people: People, ledger: Ledger
 ) -> None:
     steps = OF_A_USER | OF_A_SESSION
     # These tidy up after what others have begun; see below and in the tests of cleanup.
@@ -170,28 +176,29 @@ def test_the_same_steps_do_something_where_the_ids_belong_together(
     for name, step in steps.items():
         room = Room.of(manager.session(tenant="acme", user="ann", session=f"for {name}"))
         before = ledger.snapshot()
-        changes = answers(catalogue, {name: step}, room) or ledger.snapshot() != before
+        changes = answers(backend, {name: step}, room) or ledger.snapshot() != before
         assert changes, name
     assert people.ann.ids != people.bob.ids
 
 
 def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(
-    manager: SessionManager, catalogue: Catalogue, people: People, ledger: Ledger
+    manager: SessionManager, backend: Backend, people: People, ledger: Ledger
 ) -> None:
     manager.clock.advance(timedelta(days=40))
-    assert len(catalogue.reclaim.end_expired(page=10)) == 4
-    assert len(catalogue.reclaim.claim_ended(page=10)) == 4
+    assert len(backend.across.reclaim.end_expired(page=10)) == 4
+    assert len(backend.across.reclaim.claim_ended(page=10)) == 4
     before = ledger.snapshot()
     steps = {name: OF_A_SESSION[name] for name in ("abandon", "forget", "remove", "remove_session", "release", "end")}
     for what, room in people.foreign():
-        assert {what: answers(catalogue, steps, room)} == {what: {}}
+        assert {what: answers(backend, steps, room)} == {what: {}}
         assert ledger.snapshot() == before, what
     ann, eve = people.ann.ids, people.eve.ids
+    reclaim = backend.across.reclaim
     ended = {
-        "tenant": [ids.session_id for ids in catalogue.reclaim.ended_of(ann.tenant_id, page=10)],
-        "user": [ids.session_id for ids in catalogue.reclaim.ended_of(ann.tenant_id, user_id=ann.user_id, page=10)],
-        "foreign user": catalogue.reclaim.ended_of(ann.tenant_id, user_id=eve.user_id, page=10),
-        "foreign tenant": catalogue.reclaim.ended_of(eve.tenant_id, user_id=ann.user_id, page=10),
+        "tenant": [ids.session_id for ids in reclaim.ended_of(ann.tenant_id, page=10)],
+        "user": [ids.session_id for ids in reclaim.ended_of(ann.tenant_id, user_id=ann.user_id, page=10)],
+        "foreign user": reclaim.ended_of(ann.tenant_id, user_id=eve.user_id, page=10),
+        "foreign tenant": reclaim.ended_of(eve.tenant_id, user_id=ann.user_id, page=10),
     }
     mine = sorted(room.ids.session_id for room in (people.ann, people.ann_too))
     assert ended == {
@@ -200,11 +207,11 @@ def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(
         "foreign user": [],
         "foreign tenant": [],
     }
-    assert catalogue.reclaim.remove_session(ann, drop=lambda _: None) == Removed(1, 2, 200)
+    assert backend.across.reclaim.remove_session(ann, drop=lambda _: None) == Removed(1, 2, 200)
 
 
 def test_room_is_made_among_a_tenants_own_sessions_and_results(
-    manager: SessionManager, catalogue: Catalogue, ledger: Ledger
+    manager: SessionManager, backend: Backend, ledger: Ledger
 ) -> None:
     short = Lifetime(idle=timedelta(days=30), maximum=timedelta(days=30), result=timedelta(hours=1))
     for tenant in ("acme", "globex"):
@@ -212,32 +219,30 @@ def test_room_is_made_among_a_tenants_own_sessions_and_results(
         manager.session(tenant=tenant, user="ann", session="new", lifetime=short).write("x")
     manager.clock.advance(timedelta(hours=2))
     tenants = dict(ledger.all("SELECT name, tenant_id FROM tenancy_tenants"))
-    assert {ids.tenant_id for ids in catalogue.reclaim.end_expired(page=9, tenant_id=tenants["acme"])} == {
-        tenants["acme"]
-    }
-    assert {doomed.ids.tenant_id for doomed in catalogue.reclaim.doom_expired(page=9, tenant_id=tenants["globex"])} == {
-        tenants["globex"]
-    }
+    reclaim = backend.catalogue.reclaim
+    acme, globex = tenants["acme"], tenants["globex"]
+    assert {ids.tenant_id for ids in reclaim.end_expired(page=9, tenant_id=acme)} == {acme}
+    assert {doomed.ids.tenant_id for doomed in reclaim.doom_expired(page=9, tenant_id=globex)} == {globex}
     # Both old sessions, ended or not, and the result of the tenant that was not asked for.
-    assert catalogue.reclaim.waiting() == Removed(2, 1, 1)
+    assert backend.across.reclaim.waiting() == Removed(2, 1, 1)
 
 
 def test_an_erasure_under_ids_that_do_not_belong_together_erases_nothing(
-    manager: SessionManager, catalogue: Catalogue, people: People, ledger: Ledger
+    manager: SessionManager, backend: Backend, people: People, ledger: Ledger
 ) -> None:
-    (erasing,) = catalogue.erasure.begin_user(tenant="acme", user="bob")
+    (erasing,) = backend.catalogue.erasure.begin_user(tenant="acme", user="bob")
     before = ledger.snapshot()
-    receipt = catalogue.erasure.receipt(erasing)
+    receipt = backend.catalogue.erasure.receipt(erasing)
     ann, eve = people.ann.ids, people.eve.ids
     for foreign in (
         Erasing(eve.tenant_id, erasing.user_id, erasing.receipt_id),
         Erasing(eve.tenant_id, ann.user_id, erasing.receipt_id),
         Erasing(ann.tenant_id, eve.user_id, "r" * 32),
     ):
-        catalogue.erasure.end_rest(foreign)
-        catalogue.erasure.finish(foreign)
+        backend.catalogue.erasure.end_rest(foreign)
+        backend.catalogue.erasure.finish(foreign)
         with pytest.raises(LookupError):
-            catalogue.erasure.receipt(foreign)
+            backend.catalogue.erasure.receipt(foreign)
         assert ledger.snapshot() == before
-    assert catalogue.erasure.receipt(erasing) == receipt
+    assert backend.catalogue.erasure.receipt(erasing) == receipt
     assert manager.session(tenant="acme", user="ann", session="one").read(str(people.ann.reference)) == "x" * 100
