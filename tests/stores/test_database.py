@@ -12,6 +12,7 @@ from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, St
 from stores.names import mint_name
 from stores.sql import Database
 from stores.testing import BlobStoreContract
+from tests.postgres import as_maintenance
 from tests.stores.files import INNER, NAME, OUTER
 
 
@@ -39,6 +40,18 @@ class TestPostgresStore(BlobStoreContract):
         database = make_database(empty_postgres_url)
         yield DatabaseStore(database)
         database.close()
+
+
+class TestPostgresStoreBehindRowSecurity(BlobStoreContract):
+    """Where a policy holds each transaction to one outer name, as in the database of a catalogue."""
+
+    @pytest.fixture
+    def store(self, postgres_url: str) -> Iterator[DatabaseStore]:
+        database = Database(postgres_url, durability="process")
+        overseer = Database(as_maintenance(postgres_url))
+        yield DatabaseStore(database, overseer=overseer)
+        database.close()
+        overseer.close()
 
 
 @pytest.fixture
