@@ -4,9 +4,9 @@ import hmac
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import Final, NoReturn, Self, final
 
+from stores.locks import ProcessLock
 from tenancy.errors import KeyUnavailable
 
 KEY_BYTES: Final = 32
@@ -36,7 +36,8 @@ class SecretKey:
         # A view, since the repr of what a slot holds may be printed by a tool that shows attributes; and by way of
         # `memoryview`, since `bytearray(32)` would be a key of zeros.
         self._view = memoryview(bytearray(memoryview(data)))
-        self._lock = Lock()
+        # A plain lock that another thread holds at the moment of a fork would hang the child at its first key.
+        self._lock = ProcessLock()
         self._users = 0
         self._closed = False
         if len(self._view) != KEY_BYTES:

@@ -10,6 +10,7 @@ import pytest
 
 from tenancy.errors import KeyUnavailable
 from tenancy.keys.material import SecretKey
+from tests.forked import in_a_child
 
 SECRET = bytes(range(100, 132))
 SPELLINGS = (repr(SECRET), SECRET.hex(), str(list(SECRET)), str(bytearray(SECRET)))
@@ -148,3 +149,27 @@ def test_new_keys_differ():
 def test_keys_are_compared_by_their_bytes():
     assert SecretKey(SECRET).equals(SecretKey(SECRET))
     assert not SecretKey(SECRET).equals(SecretKey(bytes(32)))
+
+
+def test_a_fork_in_the_middle_of_another_threads_use_does_not_hang_the_child():
+    key = SecretKey(SECRET)
+    entered, done = threading.Event(), threading.Event()
+
+    def uses_it():
+        # The moment in which `exposed` counts its users.
+        with key._lock:
+            entered.set()
+            assert done.wait(timeout=120)
+
+    def in_the_child():
+        with key.exposed() as view:
+            return view.hex()
+
+    user = threading.Thread(target=uses_it)
+    user.start()
+    assert entered.wait(timeout=60)
+    try:
+        assert in_a_child(in_the_child) == SECRET.hex()
+    finally:
+        done.set()
+        user.join()

@@ -1,0 +1,70 @@
+"""Work in a forked child, which a test may wait for without fear."""
+
+import json
+import os
+import select
+import signal
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+from tenancy.errors import TenancyError
+
+#: How long a child may take, by its own alarm. Its parent waits a little longer and then kills it.
+_CHILD_SECONDS: Final = 40
+_PARENT_SECONDS: Final = 50.0
+
+
+def in_a_child(work: Callable[[], Any]) -> Any:
+    """
+    Do some work in a forked child.
+
+    :returns: What the work returned, as JSON brings it over, or the name of the class of the `TenancyError` it raised.
+    :raises AssertionError: If it raised anything else, died, or hung and was killed.
+    """
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # Python warns of a fork beside threads. That is what is tried.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        _work_and_exit(work, writing)
+    os.close(writing)
+    try:
+        said = _read_to_the_end(reading)
+    finally:
+        os.close(reading)
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert said, "the child hung or died"
+    outcome, value = json.loads(said)
+    assert outcome == "done", value
+    return value
+
+
+def _work_and_exit(work: Callable[[], Any], writing: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_CHILD_SECONDS)
+        try:
+            said = ("done", work())
+        except TenancyError as error:
+            said = ("done", type(error).__name__)
+        except BaseException as error:
+            said = ("failed", repr(error))
+        os.write(writing, json.dumps(said).encode())
+    finally:
+        # Nothing of the parent's test run may go on in here.
+        os._exit(0)
+
+
+def _read_to_the_end(reading: int) -> bytes:
+    said = b""
+    while select.select([reading], [], [], _PARENT_SECONDS)[0]:
+        part = os.read(reading, 65_536)
+        if not part:
+            return said
+        said += part
+    return b""
