@@ -29,7 +29,7 @@ from tenancy.seam.binding import (
 from tenancy.seam.hooks import SessionBindingHook, session_hooks
 from tenancy.seam.tool_binding import bind_tool, forgeable_inputs
 from tenancy.seam.tools import ReadTool, SessionToolset
-from tests.haystack.support import agent, call, model, piped, results_of, run, sub_agent_tool, text_tool
+from tests.haystack.support import agent, call, is_bound, model, piped, results_of, run, sub_agent_tool, text_tool
 
 NOTHING = {"type": "object", "properties": {}}
 
@@ -52,22 +52,15 @@ def routed_tool(*, name: str = "route", is_async: bool = False) -> Tool:
     return Tool(name=name, description="Writes.", parameters=NOTHING, **functions)
 
 
-def is_bound() -> bool:
-    try:
-        RoutedStore().read("x-1-aaaaaaaaaa.txt")
-    except NoActiveSession:
-        return False
-    except LookupError:
-        return True
-    raise AssertionError
-
-
-def test_the_routed_store_refuses_when_nothing_is_bound(events: Any) -> None:
+def test_the_routed_store_refuses_when_nothing_is_bound_whoever_used_it_before(session: Any, events: Any) -> None:
+    with bound(Binding(session)):
+        RoutedStore().read(RoutedStore().write(key="x.txt", content="x"))
     with pytest.raises(NoActiveSession):
         RoutedStore().write(key="x.txt", content="x")
     with pytest.raises(NoActiveSession):
         RoutedStore().read("x-1-aaaaaaaaaa.txt")
     assert events.names == ["unbound"]
+    assert session.usage().results == 1
 
 
 @pytest.mark.parametrize("is_async", [False, True])
