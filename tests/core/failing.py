@@ -39,7 +39,7 @@ from tenancy.seam.binding import SessionStore
 from tenancy.upgrade import locked_for_migration, upgrade
 from tests.conftest import ManagerFactory
 from tests.leaks import CANARY, CONTENT, MEDIA_TYPE, NAME, PASSWORD, TENANT, TOOL, USER, WHO
-from tests.postgres import as_admin
+from tests.postgres import as_admin, as_maintenance
 
 Calls = Iterator[Callable[[], Any]]
 
@@ -64,7 +64,10 @@ class House:
 
     def another(self, **settings: Any) -> SessionManager:
         """One more manager of the same place."""
-        return self.make_manager(**{"database_url": self.url, "durability": "process", **settings})
+        urls = {"database_url": self.url}
+        if not self.url.startswith("sqlite"):
+            urls["maintenance_url"] = with_password(as_maintenance(self.make_manager.database_url))
+        return self.make_manager(**{**urls, "durability": "process", **settings})
 
     def write(self, content: str | bytes = CONTENT) -> str:
         return self.session.write_result(content, name=NAME, tool=TOOL, media_type=MEDIA_TYPE)
