@@ -151,7 +151,7 @@ def read_file(directory: int, name: str, *, start: int, length: int, size_bytes:
     :raises BlobCorrupt: If it is not a regular file with one link, this owner and this size.
     """
     require_name(name)
-    descriptor = os.open(name, _READ, dir_fd=directory)
+    descriptor = _open_to_read(directory, name)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -165,6 +165,16 @@ def read_file(directory: int, name: str, *, start: int, length: int, size_bytes:
         return _read_exactly(descriptor, start=start, length=length)
     finally:
         close_quietly(descriptor)
+
+
+def _open_to_read(directory: int, name: str) -> int:
+    try:
+        return os.open(name, _READ, dir_fd=directory)
+    except PermissionError:
+        # Where devices are switched off (mount option nodev) opening one is refused like a file of somebody else's.
+        if regular_file(directory, name) is None:
+            raise BlobCorrupt("What stands in place of the blob is not a file.") from None
+        raise
 
 
 def _read_exactly(descriptor: int, *, start: int, length: int) -> bytes:

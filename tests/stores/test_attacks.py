@@ -1,7 +1,7 @@
 """What somebody can put in the way below the root of a filesystem store, and what the store does about it."""
 
+import errno
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, St
 from stores.filesystem import FilesystemStore
 from stores.names import mint_name
 from tests.stores.files import CALLS, INNER, NAME, OUTER, exchange, files_below
+from tests.stores.plants import PLANTS, Plant, plant_hard_link, replace
 
 SECRET = b"of somebody else"
 
@@ -46,48 +47,12 @@ def room_path(store: FilesystemStore, root: Path) -> Path:
     return root / OUTER / INNER
 
 
-def plant_link(path: Path, outside: Path) -> None:
-    path.symlink_to(outside / NAME)
-
-
-def plant_dangling_link(path: Path, outside: Path) -> None:
-    path.symlink_to(outside / "missing")
-
-
-def plant_hard_link(path: Path, outside: Path) -> None:
-    os.link(outside / NAME, path)
-
-
-def plant_fifo(path: Path, outside: Path) -> None:
-    os.mkfifo(path, 0o600)
-
-
-def plant_socket(path: Path, outside: Path) -> None:
-    # A socket's path is bounded to some hundred bytes, and test directories are deep.
-    with socket.socket(socket.AF_UNIX) as server:
-        before = Path.cwd()
-        os.chdir(path.parent)
-        try:
-            server.bind(path.name)
-        finally:
-            os.chdir(before)
-
-
-def plant_directory(path: Path, outside: Path) -> None:
-    path.mkdir(mode=0o700)
-    (path / "deeper").mkdir()
-    (path / "deeper" / "file").write_bytes(b"x")
-
-
-PLANTS = [plant_link, plant_dangling_link, plant_hard_link, plant_fifo, plant_socket, plant_directory]
-
-
+@pytest.mark.case(16, 17, 18, 89)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_what_is_no_file_of_ours_is_corrupt_at_once(
-    store: FilesystemStore, room_path: Path, outside: Path, plant: Callable[[Path, Path], None]
+    store: FilesystemStore, room_path: Path, outside: Path, plant: Plant
 ) -> None:
-    (room_path / NAME).unlink()
-    plant(room_path / NAME, outside)
+    replace(room_path / NAME, plant, outside / NAME)
     room = store.namespace(OUTER, INNER)
     seconds = []
     for _ in range(3):
@@ -102,24 +67,25 @@ def test_what_is_no_file_of_ours_is_corrupt_at_once(
     assert min(seconds) < 0.1
 
 
+@pytest.mark.case(16, 17, 18, 89)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_what_is_no_file_of_ours_is_deleted_itself_and_its_target_left_alone(
-    store: FilesystemStore, room_path: Path, outside: Path, root: Path, plant: Callable[[Path, Path], None]
+    store: FilesystemStore, room_path: Path, outside: Path, root: Path, plant: Plant
 ) -> None:
-    (room_path / NAME).unlink()
-    plant(room_path / NAME, outside)
+    replace(room_path / NAME, plant, outside / NAME)
     store.namespace(OUTER, INNER).delete(NAME)
     assert not os.path.lexists(room_path / NAME)
     assert files_below(root) == []
     assert (outside / NAME).read_bytes() == SECRET
 
 
+@pytest.mark.case(19)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_name_that_is_taken_by_anything_at_all_is_not_written_to(
-    store: FilesystemStore, room_path: Path, outside: Path, plant: Callable[[Path, Path], None]
+    store: FilesystemStore, room_path: Path, outside: Path, plant: Plant
 ) -> None:
     planted = room_path / ("p" * 32)
-    plant(planted, outside)
+    plant(planted, outside / NAME)
     with pytest.raises(BlobExists):
         store.namespace(OUTER, INNER).put("p" * 32, b"ours")
     assert os.path.lexists(planted)
@@ -127,6 +93,7 @@ def test_a_name_that_is_taken_by_anything_at_all_is_not_written_to(
     assert (outside / NAME).read_bytes() == SECRET
 
 
+@pytest.mark.case(18)
 def test_a_device_is_corrupt(store: FilesystemStore, room_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.open
 
@@ -138,6 +105,28 @@ def test_a_device_is_corrupt(store: FilesystemStore, room_path: Path, monkeypatc
     for size in (len(SECRET), 0):
         with pytest.raises(BlobCorrupt):
             store.namespace(OUTER, INNER).get(NAME, size_bytes=size)
+
+
+@pytest.mark.case(18)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_what_the_system_refuses_to_open_is_corrupt_unless_it_is_a_file(
+    store: FilesystemStore, room_path: Path, outside: Path, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def refuse(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        # As the kernel does with a device on a file system that is mounted without devices.
+        if path == NAME:
+            raise PermissionError(errno.EACCES, "refused")
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", refuse)
+    room = store.namespace(OUTER, INNER)
+    with pytest.raises(StoreDenied):
+        room.get(NAME, size_bytes=len(SECRET))
+    replace(room_path / NAME, plant, outside / NAME)
+    with pytest.raises(StoreDenied if plant is plant_hard_link else BlobCorrupt):
+        room.get(NAME, size_bytes=len(SECRET))
 
 
 def test_another_users_file_is_corrupt(
@@ -201,6 +190,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_corrupt(
         store.namespace(OUTER, INNER).get(NAME, size_bytes=len(SECRET))
 
 
+@pytest.mark.case(14, 89)
 class TestADirectoryReplacedByALink:
     """A room, or the directory above it, is moved away and a link to the outside put in its place."""
 
@@ -260,6 +250,7 @@ class TestADirectoryReplacedByALink:
         assert self.before_and_after(outside) == before
 
 
+@pytest.mark.case(15)
 def test_a_room_swapped_for_a_link_all_the_time_lets_nothing_out_and_loses_nothing(
     store: FilesystemStore, room_path: Path, outside: Path, tmp_path: Path
 ) -> None:
@@ -294,6 +285,7 @@ def test_a_room_swapped_for_a_link_all_the_time_lets_nothing_out_and_loses_nothi
     assert len(acknowledged) > 1
 
 
+@pytest.mark.case(20)
 def test_no_name_with_a_slash_reaches_the_system_and_no_path_without_a_directory(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
