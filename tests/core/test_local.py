@@ -56,6 +56,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     os.umask(before)
 
 
+@pytest.mark.case(22, 92)
 def test_everything_is_private_under_any_umask(folder: Path, umask: int) -> None:
     with SessionManager.local(folder) as manager:
         session = manager.session(**WHO)

@@ -60,6 +60,7 @@ def test_a_store_opened_again_finds_everything(store: FilesystemStore, root: Pat
     again.close()
 
 
+@pytest.mark.case(22, 92)
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o377], ids=oct)
 def test_files_are_0600_and_directories_0700_under_any_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
@@ -74,6 +75,7 @@ def test_files_are_0600_and_directories_0700_under_any_umask(tmp_path: Path, uma
     assert modes_below(tmp_path / "root") == {"directories": {0o700}, "files": {0o600}}
 
 
+@pytest.mark.case(22, 92)
 @pytest.mark.parametrize("made", ["root", "room"])
 def test_a_umask_that_locks_the_owner_out_is_refused_and_leaves_no_locked_directory(tmp_path: Path, made: str) -> None:
     store = FilesystemStore(tmp_path / "there")
@@ -201,6 +203,7 @@ def test_no_more_rooms_stay_open_than_agreed(root: Path) -> None:
     assert open_descriptors() == before
 
 
+@pytest.mark.case(14)
 def test_a_room_that_was_just_used_stays_open_and_the_one_unused_longest_goes(root: Path) -> None:
     store = FilesystemStore(root, durability="process", open_directories=2)
     often, other, third = (store.namespace(OUTER, mint_name()) for _ in range(3))

@@ -102,6 +102,7 @@ def untouchable(
         database.close()
 
 
+@pytest.mark.case(20, 24)
 @given(hostile=HOSTILE)
 @settings(deadline=None)
 def test_no_store_takes_a_step_for_what_is_no_name(untouchable: tuple[BlobStore, Forbid], hostile: Any) -> None:
@@ -138,6 +139,7 @@ def test_what_is_forbidden_there_are_steps_a_store_takes_for_a_name(untouchable:
                 call()
 
 
+@pytest.mark.case(20, 24)
 @pytest.mark.parametrize("hostile", HOSTILE_NAMES, ids=lambda name: repr(name)[:40])
 def test_the_lowest_layer_checks_names_itself(tmp_path: Path, hostile: Any) -> None:
     owner = os.geteuid()

@@ -33,6 +33,7 @@ def test_a_missing_parent_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.case(21)
 @pytest.mark.parametrize("tail", ["", "/", "//", "/."])
 @pytest.mark.parametrize("dangling", [False, True])
 def test_a_symbolic_link_is_no_root_however_it_is_spelled(tmp_path: Path, tail: str, dangling: bool) -> None:
@@ -60,6 +61,7 @@ def test_the_file_system_itself_is_no_root() -> None:
     assert "directory of its own" in refusal("/")
 
 
+@pytest.mark.case(21)
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o755, 0o750, 0o711, 0o707, 0o702, 0o720, 0o500, 0o600])
 def test_a_root_of_another_mode_is_refused_and_left_as_it_is(tmp_path: Path, mode: int) -> None:
     root = tmp_path / "root"
@@ -70,6 +72,7 @@ def test_a_root_of_another_mode_is_refused_and_left_as_it_is(tmp_path: Path, mod
     assert list(root.iterdir()) == []
 
 
+@pytest.mark.case(21, 22, 92)
 def test_a_root_that_the_store_made_gets_its_mode_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o377)
     try:
@@ -79,6 +82,7 @@ def test_a_root_that_the_store_made_gets_its_mode_under_any_umask(tmp_path: Path
     assert (tmp_path / "root").stat().st_mode & 0o7777 == 0o700
 
 
+@pytest.mark.case(21)
 def test_another_users_root_is_refused_by_everybody_and_the_owner_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

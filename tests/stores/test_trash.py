@@ -42,6 +42,7 @@ def test_the_directory_above_stays_while_there_is_another_room_in_it(store: File
     assert files_below(root) == [f"{OUTER}/{'j' * 32}/{NAME}"]
 
 
+@pytest.mark.case(23, 89)
 def test_links_are_removed_themselves_and_their_targets_never(
     store: FilesystemStore, root: Path, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_links_are_removed_themselves_and_their_targets_never(
     assert (outside / "file").stat().st_nlink == 1
 
 
+@pytest.mark.case(23, 89)
 def test_directories_somebody_planted_go_too_however_deep(store: FilesystemStore, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -115,6 +117,7 @@ def test_a_sweep_empties_the_trash_and_touches_nothing_else(store: FilesystemSto
     assert list((root / "trash").iterdir()) == []
 
 
+@pytest.mark.case(89)
 def test_a_trash_that_leads_elsewhere_is_refused(store: FilesystemStore, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir(mode=0o700)
@@ -130,6 +133,7 @@ def test_a_trash_that_leads_elsewhere_is_refused(store: FilesystemStore, root: P
     assert [path.name for path in outside.iterdir()] == ["file"]
 
 
+@pytest.mark.case(19)
 def test_what_stands_in_the_way_in_the_trash_is_not_replaced(root: Path, tmp_path: Path) -> None:
     # Forced chance: the first name is taken, the second is free.
     chances = [b"\0" * 20, b"\1" * 20]
