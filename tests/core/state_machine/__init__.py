@@ -1,0 +1,1 @@
+"""The whole library against a model of it in plain Python."""
