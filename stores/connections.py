@@ -26,6 +26,9 @@ Durability = Literal["power", "process"]
 _CHECKPOINT_PAGES: Final = 16384
 _POOL_SIZE: Final = 16
 _POOL_OVERFLOW: Final = 64
+#: `psycopg.pq.TransactionStatus.IDLE` and `PipelineStatus.OFF`, without importing a driver that may not be there.
+_IDLE: Final = 0
+_OFF: Final = 0
 
 
 def parse_url(url: str) -> sa.URL:
@@ -138,9 +141,17 @@ def _replace_if_dead(connection: Any, _record: object, _fairy: object) -> None:
     # A server that ended a connection, by a restart or because it was idle, has said so: where nothing was asked there
     # is something to read. Without this look, which costs no round trip, each connection kept fails one call more.
     poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    if connection.closed or poll.poll(0):
+    if connection.closed or not _is_idle(connection):
         raise sa.exc.DisconnectionError
+    poll.register(connection.fileno(), select.POLLIN)
+    if poll.poll(0):
+        raise sa.exc.DisconnectionError
+
+
+def _is_idle(connection: Any) -> bool:
+    # Whatever left a transaction or a pipeline open: to read in it would be to read as whomever it has named.
+    status = connection.pgconn
+    return status.transaction_status == _IDLE and status.pipeline_status == _OFF
 
 
 def _enter_wal(connection: sqlite3.Connection, wait_seconds: float) -> None:

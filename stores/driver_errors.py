@@ -1,7 +1,7 @@
 """From a driver's exceptions to a store's. A driver's text may hold values, so it is never passed on."""
 
 import sqlite3
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from stores.errors import Conflict, StoreDenied, StoreError, StoreFull, StoreUnavailable
 
@@ -12,6 +12,11 @@ class DriverErrors(Protocol):
     driver: tuple[type[BaseException], ...]
 
     def translate(self, error: BaseException | None) -> StoreError: ...
+
+    def interrupted(self, connection: Any) -> None:
+        """
+        Make sure that nobody uses a connection on which a call was cut short, e.g. by a signal handler that raises.
+        """
 
 
 class SqliteErrors:
@@ -32,6 +37,10 @@ class SqliteErrors:
         if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return StoreDenied("The database file is damaged or is not a SQLite database.")
         return StoreUnavailable(f"The database refused a statement (SQLite error {code}).")
+
+    def interrupted(self, connection: Any) -> None:
+        # A call into SQLite is over before Python looks at signals.
+        pass
 
 
 #: What libpq says about a connection that failed, and what we say. Its own text names users, hosts and databases.
@@ -55,6 +64,10 @@ class PostgresErrors:
         self.driver: tuple[type[BaseException], ...] = (psycopg.Error,)
 
     def translate(self, error: BaseException | None) -> StoreError:
+        cut_short = getattr(error, "__context__", None)
+        if cut_short is not None and not isinstance(cut_short, Exception):
+            # Leaving a pipeline that Ctrl-C or an exit has cut short, the driver stumbles and forgets which.
+            raise cut_short from None
         state: str = getattr(error, "sqlstate", None) or ""
         # Classes of SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
         if state.startswith("23"):
@@ -70,3 +83,8 @@ class PostgresErrors:
             if sign in said:
                 return StoreUnavailable(sentence)
         return StoreUnavailable("The connection to the database failed.")
+
+    def interrupted(self, connection: Any) -> None:
+        # It may be in the middle of a pipeline or of a transaction that has named a tenant, with answers on their way
+        # that the next call would take for its own.
+        connection.close()

@@ -170,9 +170,10 @@ class Database:
             raise self._errors.translate(error) from None
         try:
             yield pooled.driver_connection
-        except StoreUnavailable:
-            # The connection may be dead; the pool must not hand it out again.
-            pooled.invalidate()
+        except BaseException as error:
+            if isinstance(error, StoreUnavailable) or getattr(pooled.driver_connection, "closed", False):
+                # The connection is dead, or may be; the pool must not hand it out again.
+                pooled.invalidate()
             raise
         finally:
             pooled.close()
@@ -217,12 +218,18 @@ class Database:
                     set_local(connection, local)
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(connection)
+            raise
 
     def _command(self, connection: Any, text: str) -> None:
         try:
             connection.execute(text)
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(connection)
+            raise
 
     def _abandon(self, connection: Any) -> None:
         try:
@@ -230,6 +237,9 @@ class Database:
         except self._errors.driver:
             # The connection is gone, and the transaction with it. The pool learns of it by the error on its way out.
             return
+        except BaseException:
+            self._errors.interrupted(connection)
+            raise
 
 
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"

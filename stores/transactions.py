@@ -71,6 +71,9 @@ class Transaction:
                 return self.connection.execute(text, {**constants, **parameters})
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
 
     def set_local(self, settings: LocalSettings) -> None:
         """
@@ -87,6 +90,9 @@ class Transaction:
             set_local(self.connection, settings)
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
 
     def execute(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement and return how many rows it changed."""
@@ -100,6 +106,9 @@ class Transaction:
             row: tuple[Any, ...] | None = cursor.fetchone()
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
         finally:
             cursor.close()
         return row
@@ -114,6 +123,9 @@ class Transaction:
             cursor.executemany(text, [{**constants, **row} for row in rows])
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
         finally:
             cursor.close()
 
@@ -124,6 +136,9 @@ class Transaction:
             rows: list[tuple[Any, ...]] = cursor.fetchall()
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
         return rows
 
 
