@@ -151,7 +151,7 @@ def _replace_if_dead(connection: Any, _record: object, _fairy: object) -> None:
 def _is_idle(connection: Any) -> bool:
     # Whatever left a transaction or a pipeline open: to read in it would be to read as whomever it has named.
     status = connection.pgconn
-    return status.transaction_status == _IDLE and status.pipeline_status == _OFF
+    return bool(status.transaction_status == _IDLE and status.pipeline_status == _OFF)
 
 
 def _enter_wal(connection: sqlite3.Connection, wait_seconds: float) -> None:
