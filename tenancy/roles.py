@@ -21,7 +21,10 @@ _POLICY_ROLES: Final = sa.text(
     "SELECT ARRAY(SELECT rolname FROM pg_roles WHERE oid = ANY (p.polroles)) FROM pg_policy p"
     " WHERE p.polname = :policy AND p.polrelid = to_regclass(:table)"
 )
-_SCHEMA: Final = sa.text("SELECT current_schema()")
+#: Where the tables are: the owner's search path found them there, and may begin elsewhere.
+_SCHEMA: Final = sa.text(
+    "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(:table)"
+)
 #: What a role that is made here is, whatever the server's defaults are.
 _ORDINARY: Final = "LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION"
 _MAY_NOT: Final = (
@@ -95,6 +98,8 @@ def _serve_tenants(connection: sa.Connection, role: str) -> None:
     to = _quoted(connection, role)
     _enter_schema(connection, to)
     for table in TENANT_TABLES:
+        # What an administrator gave in one go has TRUNCATE in it, which no policy holds back.
+        _run(connection, f"REVOKE ALL ON {table.name} FROM {to}")
         _run(connection, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table.name} TO {to}")
     # The first start gives a catalogue its id and its key, and takes turns by a row lock, which wants an UPDATE right.
     _run(connection, f"GRANT SELECT, INSERT, UPDATE (cleaned_at_us) ON {CATALOGUE.name} TO {to}")
@@ -106,6 +111,7 @@ def _work_across(connection: sa.Connection, role: str) -> None:
     to = _quoted(connection, role)
     _enter_schema(connection, to)
     for table in TENANT_TABLES:
+        _run(connection, f"REVOKE ALL ON {table.name} FROM {to}")
         _run(connection, f"GRANT SELECT ({', '.join(_readable(table.name))}), UPDATE, DELETE ON {table.name} TO {to}")
         _give_policy(connection, table.name, role)
     _run(connection, f"GRANT SELECT, UPDATE (cleaned_at_us) ON {CATALOGUE.name} TO {to}")
@@ -113,7 +119,7 @@ def _work_across(connection: sa.Connection, role: str) -> None:
 
 
 def _enter_schema(connection: sa.Connection, to: str) -> None:
-    schema = connection.execute(_SCHEMA).scalar_one()
+    schema = connection.execute(_SCHEMA, {"table": CATALOGUE.name}).scalar_one()
     _run(connection, f"GRANT USAGE ON SCHEMA {_quoted(connection, schema)} TO {to}")
 
 

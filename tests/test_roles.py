@@ -109,6 +109,27 @@ def test_another_maintenance_role_takes_the_place_of_the_first(roles: NewRoles, 
     as_superuser(postgres_url, f"DROP OWNED BY {roles.quoted('maintenance')}")
 
 
+def test_rights_that_were_too_many_are_taken_back(postgres_url: str) -> None:
+    prepare = {"database_url": postgres_url, "maintenance_url": as_maintenance(postgres_url)}
+    before = rights(postgres_url)
+    as_superuser(
+        postgres_url,
+        *(f"GRANT ALL ON {table.name} TO tenancy_app, tenancy_maintenance" for table in TENANT_TABLES),
+    )
+    assert rights(postgres_url) != before
+    prepare_roles(as_owner(postgres_url), **prepare)
+    assert rights(postgres_url) == before
+
+
+def rights(url: str) -> Any:
+    with psycopg.connect(as_admin(url).replace("+psycopg", "")) as connection:
+        return connection.execute(
+            "SELECT table_name, column_name, grantee, privilege_type FROM information_schema.column_privileges"
+            " UNION ALL SELECT table_name, '', grantee, privilege_type FROM information_schema.table_privileges"
+            " WHERE table_schema = 'public' ORDER BY 1, 2, 3, 4"
+        ).fetchall()
+
+
 def policies(url: str) -> list[Any]:
     with psycopg.connect(as_admin(url).replace("+psycopg", "")) as connection:
         return connection.execute(
