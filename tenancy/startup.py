@@ -105,6 +105,7 @@ def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int)
         if maintenance is not None:
             across = Catalogue(maintenance, clock=clock, defaults=defaults, across=True)
         require_key(catalogue, keyring)
+        require_same(catalogue, across)
         inline = DatabaseStore(database, overseer=maintenance)
         if parts.store_url == "database:":
             return Backend(catalogue, across, inline, inline, keyring, inline_bytes)
@@ -189,6 +190,16 @@ def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
         known = identity.root_keys()
     for key in known:
         keyring.require_check_value(key.check, provider=key.provider, catalogue_id=catalogue_id)
+
+
+def require_same(catalogue: Catalogue, across: Catalogue) -> None:
+    """
+    Refuse a maintenance role of another database: cleanup would be at work there and find nothing to do here.
+
+    :raises ConfigurationError: If the two are not one catalogue.
+    """
+    if across is not catalogue and across.identity.known_id() != catalogue.identity.catalogue_id():
+        raise ConfigurationError("maintenance_url: It names another database than database_url, or another schema.")
 
 
 def _open(setting: str, url: str, durability: Durability) -> Database:

@@ -46,21 +46,24 @@ class IdentityTable:
     def catalogue_id(self) -> str:
         """Return this catalogue's id; a catalogue that has none yet gets one."""
         for _ in range(2):
-            with self._database.reading() as transaction:
-                row = transaction.one(_READ)
-            if row is not None:
-                return str(row[0])
+            if (known := self.known_id()) is not None:
+                return known
             try:
                 with self._database.writing() as transaction:
                     transaction.execute(_CREATE, catalogue_id=mint_name(), now_us=self._moments.parameter())
             except Conflict:
                 # Another process was faster: its id is the one.
                 continue
+        known = self.known_id()
+        if known is None:
+            raise LookupError("The catalogue has no id.")
+        return known
+
+    def known_id(self) -> str | None:
+        """Return this catalogue's id, or `None` if it has none yet. Changes nothing."""
         with self._database.reading() as transaction:
             row = transaction.one(_READ)
-        if row is None:
-            raise LookupError("The catalogue has no id.")
-        return str(row[0])
+        return None if row is None else str(row[0])
 
     def root_keys(self) -> list[RootKey]:
         """Return the key-encryption keys this catalogue knows."""

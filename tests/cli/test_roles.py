@@ -15,7 +15,7 @@ from tenancy.catalogue.row_security import version_problem
 from tenancy.schema import TENANT_TABLES
 from tests.cli.conftest import Run
 from tests.conftest import ManagerFactory
-from tests.postgres import APP_ROLE, MAINTENANCE_ROLE, OWNER_ROLE, as_admin, as_maintenance, as_owner
+from tests.postgres import APP_ROLE, MAINTENANCE_ROLE, OWNER_ROLE, PostgresServer, as_admin, as_maintenance, as_owner
 
 FORCED = [table.name for table in TENANT_TABLES]
 
@@ -129,6 +129,21 @@ def test_the_runtime_role_in_the_place_of_the_maintenance_role_is_refused(make_m
         make_manager(database_url=as_owner(make_manager.database_url))
     with pytest.raises(ConfigurationError, match=r"^database_url: .*superuser"):
         make_manager(database_url=as_admin(make_manager.database_url))
+
+
+def test_a_maintenance_role_in_another_database_is_refused(
+    make_manager: ManagerFactory, postgres: PostgresServer, upgraded_template: str
+) -> None:
+    make_manager().close()
+    other = postgres.create_database(template=upgraded_template)
+    try:
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match=r"^maintenance_url: .*another database"):
+                make_manager(maintenance_url=postgres.url(other, role=MAINTENANCE_ROLE))
+            # Now it is a catalogue of its own.
+            make_manager(database_url=postgres.url(other), maintenance_url=None).close()
+    finally:
+        postgres.drop_database(other)
 
 
 def config_of(make_manager: ManagerFactory, folder: Path, **more: str) -> Path:
