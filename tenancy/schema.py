@@ -277,13 +277,19 @@ def _is_setting(column: str, setting: str) -> str:
     return f"{column} = NULLIF(current_setting('{setting}', true), '')"
 
 
-def _wall(table: sa.Table) -> None:
+def isolation_condition(table: sa.Table) -> str:
+    """Say in SQL which rows of a tenants' table are of whom a transaction has named, to be seen or to be written."""
+    if table is BLOBS:
+        return _is_setting("outer_name", OUTER_SETTING)
     allowed = _is_setting("tenant_id", TENANT_ID_SETTING)
     if table is TENANTS:
         # An id is found by the name, so the name has to be enough to see that one row.
         allowed += f" OR {_is_setting('name', TENANT_NAME_SETTING)}"
-    elif table is BLOBS:
-        allowed = _is_setting("outer_name", OUTER_SETTING)
+    return allowed
+
+
+def _wall(table: sa.Table) -> None:
+    allowed = isolation_condition(table)
     for text in (
         f"CREATE POLICY {ISOLATION_POLICY} ON %(fullname)s USING ({allowed}) WITH CHECK ({allowed})",
         "ALTER TABLE %(fullname)s ENABLE ROW LEVEL SECURITY",

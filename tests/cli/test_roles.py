@@ -60,6 +60,40 @@ WRONG: dict[str, tuple[str, str, str]] = {
         "SELECT 1",
         "not haystack-tenancy's",
     ),
+    "a policy that hides": (
+        "CREATE POLICY support ON tenancy_results AS RESTRICTIVE USING (false)",
+        "SELECT 1",
+        "not haystack-tenancy's",
+    ),
+    "our policy in other words": (
+        "ALTER POLICY tenancy_isolation ON tenancy_results USING (true)",
+        "SELECT 1",
+        "its policy as it was made",
+    ),
+    "our policy for whatever is written": (
+        "ALTER POLICY tenancy_isolation ON tenancy_tenants WITH CHECK (true)",
+        "SELECT 1",
+        "its policy as it was made",
+    ),
+    "our policy gone": ("DROP POLICY tenancy_isolation ON tenancy_blobs", "SELECT 1", "its policy as it was made"),
+    "the maintenance policy for all": (
+        "ALTER POLICY tenancy_maintenance ON tenancy_results TO PUBLIC",
+        "SELECT 1",
+        "every tenant's rows",
+    ),
+    "one who runs programs on the server": (
+        f"GRANT pg_execute_server_program TO {APP_ROLE}",
+        f"REVOKE pg_execute_server_program FROM {APP_ROLE}",
+        "superuser",
+    ),
+    "one who makes operators for others": (f"GRANT CREATE ON SCHEMA public TO {APP_ROLE}", "SELECT 1", "CREATE"),
+    "everybody who makes operators for others": ("GRANT CREATE ON SCHEMA public TO PUBLIC", "SELECT 1", "CREATE"),
+    "one who truncates": (f"GRANT ALL ON tenancy_results TO {APP_ROLE}", "SELECT 1", "TRUNCATE"),
+    "one who has a tenant from the start": (
+        f"ALTER ROLE {APP_ROLE} SET tenancy.tenant_id = '{'a' * 32}'",
+        f"ALTER ROLE {APP_ROLE} RESET tenancy.tenant_id",
+        "names a tenant",
+    ),
 }
 
 
@@ -101,6 +135,26 @@ WRONG_MAINTENANCE: dict[str, tuple[str, str, str]] = {
     ),
     "one who reads keys": (f"GRANT SELECT ON tenancy_session_keys TO {MAINTENANCE_ROLE}", "SELECT 1", "wrapped keys"),
     "one who reads bytes": (f"GRANT SELECT (data) ON tenancy_blobs TO {MAINTENANCE_ROLE}", "SELECT 1", "sealed bytes"),
+    "one who may become one who reads keys": (
+        f"GRANT {APP_ROLE} TO {MAINTENANCE_ROLE} WITH INHERIT FALSE",
+        f"REVOKE {APP_ROLE} FROM {MAINTENANCE_ROLE}",
+        "wrapped keys",
+    ),
+    "one whose policy shows nothing": (
+        "ALTER POLICY tenancy_maintenance ON tenancy_usage USING (false)",
+        "SELECT 1",
+        "not haystack-tenancy's",
+    ),
+    "one from whom rows are hidden": (
+        f"CREATE POLICY support ON tenancy_results AS RESTRICTIVE TO {MAINTENANCE_ROLE} USING (false)",
+        "SELECT 1",
+        "not haystack-tenancy's",
+    ),
+    "one who makes operators for others": (
+        f"GRANT CREATE ON SCHEMA public TO {MAINTENANCE_ROLE}",
+        "SELECT 1",
+        "CREATE",
+    ),
     "one without its policies": ("DROP POLICY tenancy_maintenance ON tenancy_usage", "SELECT 1", "tenancy init"),
 }
 
