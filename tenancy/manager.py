@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from stores.connections import Durability
@@ -294,15 +293,12 @@ class SessionManager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        # A debugger or a printed traceback may ask one whose making failed.
-        backend = getattr(self, "_backend", None)
-        return "SessionManager(closed)" if backend is None or backend.closed else "SessionManager(open)"
+        # Also of a manager whose making failed: a traceback may be printed with its variables.
+        return f"SessionManager({'closed' if getattr(getattr(self, '_backend', None), 'closed', True) else 'open'})"
 
     def __copy__(self) -> Self:
         return self
