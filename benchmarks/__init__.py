@@ -1,0 +1,1 @@
+"""What this library costs, measured. Run from a checkout with the extra `dev`: `python -m benchmarks.NAME`."""
