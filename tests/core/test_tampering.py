@@ -122,9 +122,8 @@ def test_a_row_that_somebody_edited_is_damaged(
         list(session.results())
 
 
-def test_two_rows_whose_numbers_were_swapped_are_not_taken_for_each_other(
-    session: Session, filled: dict[str, str | bytes], ledger: Ledger
-) -> None:
+def test_two_rows_whose_numbers_were_swapped_are_not_taken_for_each_other(session: Session, ledger: Ledger) -> None:
+    references = [session.write(letter * 50_000) for letter in "xyz"][1:]
     hashes = dict(ledger.all("SELECT number, reference_hash FROM tenancy_results"))
     for number, to in ((2, 102), (3, 2), (102, 3)):
         ledger.run("UPDATE tenancy_results SET number = :to WHERE number = :number", to=to, number=number)
@@ -134,9 +133,11 @@ def test_two_rows_whose_numbers_were_swapped_are_not_taken_for_each_other(
             hash=hashes[number],
             number=number,
         )
-    for reference in list(filled)[1:]:
+    for reference in references:
         with pytest.raises(ResultCorrupt):
             session.read(reference)
+        with pytest.raises(ResultCorrupt):
+            session.read_page(reference, max_chars=10)
 
 
 def test_a_row_copied_to_another_session_opens_nothing_there(

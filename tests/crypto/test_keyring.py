@@ -171,6 +171,8 @@ def test_the_provider_is_asked_once_for_what_is_kept(rows):
 def test_a_new_key_is_kept_from_the_start(keyring, rows):
     keyring.session_key(*rows, **IDS).close()
     assert keyring._provider.unwrapped == 0
+    # Found under what it was kept by, not kept a second time.
+    assert len(keyring._cache) == 2
 
 
 def test_a_kept_key_ends_with_its_age(rows):

@@ -7,7 +7,7 @@ import pytest
 
 from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
-from tenancy.sealing.envelope import Binding, open_card
+from tenancy.sealing.envelope import Binding, Envelope, open_card
 from tests.crypto.conftest import BINDING
 
 #: Incompressible, so that its chunks are where its characters are: three full ones and a short one.
@@ -155,6 +155,16 @@ def test_any_changed_column_is_refused(sealed, content, column, values):
             result.changed(**{column: getattr(result.envelope, column) + step}).require_corrupt()
     if column in ("kind", "codec"):
         result.changed(**{column: 1 - getattr(result.envelope, column)}).require_corrupt()
+
+
+@pytest.mark.parametrize("column", [field.name for field in fields(Envelope)])
+def test_a_column_of_another_type_is_refused_even_where_it_is_equal(sealed, column):
+    # SQLite keeps whatever it is given.
+    result = sealed("text")
+    value = getattr(result.envelope, column)
+    others = [float(value), bool(value), str(value)] if isinstance(value, int) else [bytearray(value), value.hex(), 3]
+    for other in (*others, None):
+        result.changed(**{column: other}).require_corrupt()
 
 
 def test_an_overwritten_header_ends_the_card_too(sealed):
