@@ -112,17 +112,17 @@ def check(database_url: str, *, setting: str = "database_url") -> None:
     :raises StorageUnavailable: If the database cannot be reached.
     """
     with _opened(database_url, setting=setting) as database:
-        require_current(database)
+        require_current(database, setting=setting)
 
 
-def require_current(database: Database) -> None:
+def require_current(database: Database, *, setting: str = "database_url") -> None:
     """
     Return if an open database has exactly this version's schema. Costs two small queries.
 
     :raises SchemaOutdated: If it is missing, older or newer; the message says which and what to do.
     :raises StorageUnavailable: If the database cannot be reached.
     """
-    with _in_our_words(database):
+    with _in_our_words(database, setting):
         stored = _stored_revision(database)
     if stored is None:
         raise SchemaOutdated(_EMPTY)
