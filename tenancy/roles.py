@@ -27,10 +27,19 @@ _SCHEMA: Final = sa.text(
 )
 #: What a role that is made here is, whatever the server's defaults are.
 _ORDINARY: Final = "LOGIN NOSUPERUSER NOBYPASSRLS NOCREATEDB NOCREATEROLE NOREPLICATION"
+#: Roles are the whole server's: preparing another of its databases may make the same ones at the same time.
+_IS_THERE: Final = ("23505", "42710")
+_NAME_BYTES: Final = 63
 _MAY_NOT: Final = (
     "owner_url: its role may not make roles, or does not own the tables. Have an administrator make the roles that "
-    "database_url and maintenance_url name (CREATE ROLE … LOGIN), and run this again as the owner. Nothing was changed."
+    "database_url and maintenance_url name (CREATE ROLE … LOGIN), and run this again as the owner. No role and no "
+    "right was changed."
 )
+#: What the server's SQLSTATE means here.
+_REFUSALS: Final = {
+    "42501": _MAY_NOT,
+    "42939": "database_url and maintenance_url: PostgreSQL keeps such a role's name for itself; give another one.",
+}
 
 
 def prepare_roles(owner_url: str, *, database_url: str, maintenance_url: str | None) -> list[str]:
@@ -62,9 +71,10 @@ def prepare_roles(owner_url: str, *, database_url: str, maintenance_url: str | N
                     made.append("maintenance role")
                 _work_across(connection, maintenance.username or "")
         except sa.exc.ProgrammingError as error:
-            if getattr(error.orig, "sqlstate", None) != "42501":
+            refusal = _REFUSALS.get(getattr(error.orig, "sqlstate", None) or "")
+            if refusal is None:
                 raise
-            raise ConfigurationError(_MAY_NOT) from None
+            raise ConfigurationError(refusal) from None
     return made
 
 
@@ -75,6 +85,11 @@ def _role(url: str, setting: str) -> sa.URL:
         raise ConfigurationError(f"{setting}: {error}") from None
     if not parsed.username:
         raise ConfigurationError(f"{setting}: the URL must name the role.")
+    if len(parsed.username.encode()) > _NAME_BYTES:
+        # Two that differ further on would be one and the same.
+        raise ConfigurationError(
+            f"{setting}: PostgreSQL keeps {_NAME_BYTES} bytes of a role's name; give a shorter one."
+        )
     return parsed
 
 
@@ -90,7 +105,13 @@ def _make(connection: sa.Connection, url: sa.URL) -> bool:
             str(url.password).encode(), role.encode(), b"scram-sha-256"
         )
         password = f" PASSWORD '{verifier.decode()}'"
-    _run(connection, f"CREATE ROLE {_quoted(connection, role)} {_ORDINARY}{password}")
+    try:
+        with connection.begin_nested():
+            _run(connection, f"CREATE ROLE {_quoted(connection, role)} {_ORDINARY}{password}")
+    except sa.exc.DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) not in _IS_THERE:
+            raise
+        return False
     return True
 
 

@@ -1,6 +1,7 @@
 """The three roles of PostgreSQL: how they are made, and which ones a manager refuses."""
 
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from psycopg import sql
 from tenancy import ConfigurationError
 from tenancy.roles import prepare_roles
 from tenancy.schema import TENANT_TABLES
-from tenancy.upgrade import upgrade
+from tenancy.upgrade import check, upgrade
 from tests.conftest import ManagerFactory
 from tests.postgres import OWNER_ROLE, as_admin, as_maintenance, as_owner, as_runtime
 
@@ -107,6 +108,48 @@ def test_another_maintenance_role_takes_the_place_of_the_first(roles: NewRoles, 
     assert {role for _, (role,) in policies(postgres_url)} == {roles.names["maintenance"]}
     assert len(policies(postgres_url)) == len(TENANT_TABLES)
     as_superuser(postgres_url, f"DROP OWNED BY {roles.quoted('maintenance')}")
+
+
+def test_databases_of_one_server_are_prepared_with_the_same_roles_at_once(
+    roles: NewRoles, empty_postgres_url: str
+) -> None:
+    upgrade(roles.url("owner"))
+    prepare = {"database_url": roles.url("runtime"), "maintenance_url": None}
+    made: list[list[str]] = []
+    with psycopg.connect(as_admin(empty_postgres_url).replace("+psycopg", "")) as other:
+        # As the other one's transaction does, which ends while this one waits for it.
+        other.execute(f"CREATE ROLE {roles.quoted('runtime')} LOGIN")
+        thread = threading.Thread(target=lambda: made.append(prepare_roles(roles.url("owner"), **prepare)))
+        thread.start()
+        with psycopg.connect(as_admin(empty_postgres_url).replace("+psycopg", ""), autocommit=True) as admin:
+            waiting = "SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+            while thread.is_alive() and admin.execute(waiting).fetchone() is None:
+                pass
+    thread.join()
+    assert made == [[]]
+
+
+def test_a_name_that_the_server_would_cut_off_is_refused(postgres_url: str) -> None:
+    long = postgres_url.replace("//tenancy_app@", f"//{'r' * 64}@")
+    with pytest.raises(ConfigurationError, match=r"^database_url: .*63 bytes") as caught:
+        prepare_roles(as_owner(postgres_url), database_url=long, maintenance_url=None)
+    assert "rrr" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["public", "none", "pg_tenants"])
+def test_a_name_that_the_server_keeps_for_itself_is_refused(
+    roles: NewRoles, empty_postgres_url: str, name: str
+) -> None:
+    upgrade(roles.url("owner"))
+    reserved = as_runtime(empty_postgres_url).replace("//tenancy_app@", f"//{name}@")
+    with pytest.raises(ConfigurationError, match=r"^database_url .*for itself"):
+        prepare_roles(roles.url("owner"), database_url=reserved, maintenance_url=None)
+
+
+def test_who_is_refused_as_the_owner_is_called_so(postgres_url: str) -> None:
+    as_superuser(postgres_url, "REVOKE SELECT ON tenancy_alembic_version FROM tenancy_app")
+    with pytest.raises(ConfigurationError, match=r"^owner_url: "):
+        check(postgres_url, setting="owner_url")
 
 
 def test_rights_that_were_too_many_are_taken_back(postgres_url: str) -> None:
