@@ -54,12 +54,9 @@ def prepare_roles(owner_url: str, *, database_url: str, maintenance_url: str | N
     :raises ConfigurationError: If a URL names no role, two name the same, or the owner's rights do not suffice.
     :raises AlreadyRunning: If a migration kept the database for too long.
     """
-    owner, runtime = _role(owner_url, "owner_url"), _role(database_url, "database_url")
-    maintenance = None if maintenance_url is None else _role(maintenance_url, "maintenance_url")
-    if len({owner.username, runtime.username, *([] if maintenance is None else [maintenance.username])}) != (
-        2 if maintenance is None else 3
-    ):
-        raise ConfigurationError("owner_url, database_url and maintenance_url must name different roles.")
+    runtime, maintenance = require_different_roles(
+        owner_url, database_url=database_url, maintenance_url=maintenance_url
+    )
     made = []
     with locked_for_migration(owner_url, setting="owner_url") as connection:
         try:
@@ -76,6 +73,23 @@ def prepare_roles(owner_url: str, *, database_url: str, maintenance_url: str | N
                 raise
             raise ConfigurationError(refusal) from None
     return made
+
+
+def require_different_roles(
+    owner_url: str, *, database_url: str, maintenance_url: str | None
+) -> tuple[sa.URL, sa.URL | None]:
+    """
+    Refuse what `prepare_roles` would refuse of the URLs, before a migration leaves services without their role.
+
+    :returns: Where the runtime role and the maintenance role log in.
+    :raises ConfigurationError: If a URL names no role, or two name the same.
+    """
+    owner, runtime = _role(owner_url, "owner_url"), _role(database_url, "database_url")
+    maintenance = None if maintenance_url is None else _role(maintenance_url, "maintenance_url")
+    others = [runtime] if maintenance is None else [runtime, maintenance]
+    if len({url.username for url in (owner, *others)}) <= len(others):
+        raise ConfigurationError("owner_url, database_url and maintenance_url must name different roles.")
+    return runtime, maintenance
 
 
 def _role(url: str, setting: str) -> sa.URL:

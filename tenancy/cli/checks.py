@@ -187,7 +187,12 @@ def roles(place: Place) -> Iterator[Check]:
         yield Check("roles", Status.FAIL, str(error), "Correct maintenance_url, or run `tenancy init`.")
         return
     if problems:
-        yield Check("roles", Status.FAIL, " ".join(problems), "Run `tenancy init` with an owner_url, which makes both.")
+        yield Check(
+            "roles",
+            Status.FAIL,
+            " ".join(problems),
+            "Run `tenancy init` with an owner_url, which makes both roles; put back what else was changed.",
+        )
     elif place.maintenance_url() is None:
         yield Check(
             "roles",

@@ -11,6 +11,7 @@ def upgrade(invocation: Invocation) -> None:
 
     place = invocation.place()
     place.require_made()
+    place.require_roles()
     upgrade_schema(place.owner_url(), setting=place.owner_setting())
     # A new table is of no use to anybody before the roles may use it.
     place.prepare_roles()

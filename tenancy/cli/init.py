@@ -57,6 +57,7 @@ def _init_settings(place: Place) -> list[str]:
     elif not _may_write(key_file.parent):
         raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
     _require_store(place)
+    place.require_roles()
     owner_url, setting = place.owner_url(), place.owner_setting()
     try:
         check(owner_url, setting=setting)

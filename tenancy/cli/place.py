@@ -111,6 +111,20 @@ class Place:
         """Which setting `owner_url` comes from, for messages."""
         return "database_url" if self.sqlite_file() is not None else "owner_url"
 
+    def require_roles(self) -> None:
+        """
+        Refuse settings that do not give PostgreSQL's three roles one each, before anything is changed.
+
+        :raises ConfigurationError: Names the settings.
+        """
+        if self.settings is None or self.sqlite_file() is not None:
+            return
+        from tenancy.roles import require_different_roles
+
+        require_different_roles(
+            self.owner_url(), database_url=self.settings.database_url, maintenance_url=self.settings.maintenance_url
+        )
+
     def prepare_roles(self) -> list[str]:
         """
         Make the roles of PostgreSQL that are missing, and give each its rights. Nothing on SQLite.

@@ -265,3 +265,19 @@ def test_a_server_with_known_holes_in_row_level_security_is_named(
         report = run("doctor", "--config", config_of(make_manager, tmp_path), "--output", "json")
         (found,) = [check for check in report.json["checks"] if check["name"] == "server"]
         assert (report.code, found["status"], "17.6" in found["detail"]) == (0, "warn", True)
+
+
+@pytest.mark.parametrize("command", [("init",), ("db", "upgrade")])
+def test_a_role_in_two_settings_is_refused_before_anything_is_migrated(
+    run: Run, empty_postgres_url: str, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    config = tmp_path / "tenancy.toml"
+    config.write_text(
+        f'database_url = "{empty_postgres_url}"\nowner_url = "{empty_postgres_url}"\n'
+        f'store_url = "database:"\nkeys = "file:{tmp_path}/keys.json"\n'
+    )
+    ran = run(*command, "--config", config)
+    assert (ran.code, "different roles" in ran.err) == (2, True)
+    with psycopg.connect(as_admin(empty_postgres_url).replace("+psycopg", "")) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone() == (0,)
+    assert list(tmp_path.iterdir()) == [config]
