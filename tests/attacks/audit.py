@@ -68,7 +68,7 @@ def _flags_missing(call: Call, *, is_root: bool) -> Iterator[str]:
     elif is_root:
         wanted["O_DIRECTORY"] = os.O_DIRECTORY
     elif not call.flags & os.O_DIRECTORY:
-        wanted["O_NONBLOCK"] = os.O_NONBLOCK
+        wanted |= {"O_NONBLOCK": os.O_NONBLOCK, "O_NOCTTY": os.O_NOCTTY}
     yield from (f"without {name}" for name, bits in wanted.items() if call.flags & bits != bits)
     if call.flags & os.O_TRUNC:
         yield "with O_TRUNC"

@@ -16,7 +16,7 @@ ROOT = "/data/results"
 HELD = Place(True, f"{ROOT}/{INNER}", NAME)
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 NOFOLLOW, REMOVEDIR, EMPTY_PATH = 0x100, 0x200, 0x1000
 
 
@@ -103,6 +103,7 @@ def test_what_a_store_does_is_no_breach(call: Call) -> None:
         (Call("openat", (HELD,), READ & ~os.O_CLOEXEC), "without O_CLOEXEC"),
         (Call("openat", (HELD,), READ & ~os.O_NONBLOCK), "without O_NONBLOCK"),
         (Call("openat2", (HELD,), READ & ~os.O_NONBLOCK), "without O_NONBLOCK"),
+        (Call("openat", (HELD,), READ & ~os.O_NOCTTY), "without O_NOCTTY"),
         (Call("openat", (HELD,), CREATE & ~os.O_EXCL), "without O_EXCL"),
         (Call("openat", (HELD,), CREATE & ~os.O_NOFOLLOW), "without O_NOFOLLOW"),
         (Call("openat", (HELD,), CREATE & ~os.O_CLOEXEC), "without O_CLOEXEC"),

@@ -79,7 +79,7 @@ class Planter:
 
 
 @pytest.mark.case(14, 16, 17, 18, 23, 89)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rounds=ROUNDS)
 def test_whatever_is_planted_wherever_nothing_gets_in_or_out_and_nothing_is_charged_for_ever(
     manager: SessionManager,
