@@ -196,3 +196,10 @@ def test_a_program_runs_under_the_trace_as_it_does_without(run: Callable[[str], 
 def test_a_program_that_fails_is_no_trace_to_rely_on(run: Callable[[str], list[Call]], program: str) -> None:
     with pytest.raises(TracingFailed):
         run(program)
+
+
+def test_where_nothing_can_be_traced_that_is_said_and_waited_for_by_nobody(tmp_path: Path) -> None:
+    # Whoever is traced already cannot be traced by another.
+    inner = [sys.executable, "-m", "tests.attacks.tracer", str(tmp_path / "inner.jsonl"), "true"]
+    with pytest.raises(TracingFailed, match="lets nobody trace"):
+        trace(inner, calls=tmp_path / "outer.jsonl")

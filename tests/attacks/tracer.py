@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -114,9 +115,10 @@ class Tracer:
         child = os.fork()
         if child == 0:
             try:
-                self._ptrace(_TRACEME, 0, None, None)
-                os.kill(os.getpid(), signal.SIGSTOP)
-                os.execvp(command[0], command)
+                # Untraced, nobody would ever hear of its stop.
+                if self._ptrace(_TRACEME, 0, None, None) == 0:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    os.execvp(command[0], command)
             finally:
                 os._exit(127)
         _, status = os.waitpid(child, _WAIT_FOR_THREADS)
@@ -130,11 +132,12 @@ class Tracer:
                 task, status = os.waitpid(-1, _WAIT_FOR_THREADS)
             except ChildProcessError:
                 return
-            if not os.WIFSTOPPED(status):
-                if task == child:
-                    self.status = os.waitstatus_to_exitcode(status)
+            if os.WIFSTOPPED(status):
+                yield from self._stopped(task, status)
                 continue
-            yield from self._stopped(task, status)
+            self._started.discard(task)  # its number may be given to another
+            if task == child:
+                self.status = os.waitstatus_to_exitcode(status)
 
     def _stopped(self, task: int, status: int) -> Iterator[Call]:
         stop = os.WSTOPSIG(status)
@@ -159,10 +162,8 @@ class Tracer:
         return None if known is None else _described(known, task, info.arguments)
 
     def _go_on(self, task: int, passed_on: int) -> None:
-        try:
+        with suppress(ProcessLookupError):  # killed while it was stopped; its end is reported next
             self._request(_CONTINUE_TO_CALL, task, 0, passed_on)
-        except ProcessLookupError:
-            self._started.discard(task)  # killed while it was stopped
 
     def _request(self, request: int, task: int, address: int, data: int) -> None:
         if self._ptrace(request, task, address, data) == -1:
