@@ -27,14 +27,14 @@ _KEY_CHARS: Final = 40
 @dataclass(frozen=True, slots=True)
 class Found:
     """
-    What a directory consists of.
+    What a directory consists of. The repr shows none of it: one of the files holds keys.
 
     :param names: Its files' and directories' names below it.
     :param contents: Each file's bytes, by its path inside the directory.
     """
 
-    names: bytes
-    contents: dict[str, bytes]
+    names: bytes = field(repr=False)
+    contents: dict[str, bytes] = field(repr=False)
 
     @property
     def size_bytes(self) -> int:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from haystack.dataclasses import ChatMessage, ChatRole, ToolCall
@@ -34,7 +34,7 @@ class SeenPage:
     start: int
     end: int
     is_last: bool
-    text: str
+    text: str = field(repr=False)
 
 
 class Script:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenancy.demo.at_rest import Found, Search, keys_in, read_everything
+from tenancy.demo.script import SeenPage
 from tenancy.sealing.segments import zstd
 from tests.demo.conftest import prose
 
@@ -25,6 +26,14 @@ def test_every_file_is_read_wherever_it_lies(tmp_path: Path) -> None:
     found = put(tmp_path, "top", b"three")
     assert found.contents == {"a/b/.hidden-wal": b"one", "top": b"three"}
     assert found.size_bytes == 8
+
+
+def test_what_was_read_shows_nothing_of_itself(tmp_path: Path) -> None:
+    found = put(tmp_path, "keys.json", PIECE)
+    assert found.contents == {"keys.json": PIECE}
+    for shown in (repr(found), repr(Search(found, (found,), PIECE)), repr(SeenPage(0, 1, True, PIECE.decode()))):
+        assert PIECE.decode() not in shown
+        assert "keys.json" not in shown
 
 
 @pytest.mark.parametrize(
