@@ -17,6 +17,7 @@ def run(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.case(52)
 def test_the_noisy_tenant_is_measured_beside_another_one() -> None:
     # However busy this machine is: that somebody waits too long on it is for the benchmark itself to say.
@@ -33,6 +34,7 @@ def test_the_noisy_tenant_is_measured_beside_another_one() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_wait_that_is_too_long_is_a_failure_with_a_table() -> None:
     done = run("noisy_tenant", *SHORT, "--longest", "0.0001")
     assert done.returncode == 1

@@ -64,12 +64,13 @@ def written_by_processes(factory: ManagerFactory, count: int, *, threads: int, t
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    answers = [writer.communicate(timeout=100)[0] for writer in writers]
+    answers = [writer.communicate(timeout=200)[0] for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * count
     return sum(map(int, answers))
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.case(46)
 def test_eight_processes_of_sixty_writes_use_a_limit_up_and_never_exceed_it(
     make_manager: ManagerFactory, ledger: Ledger
@@ -85,6 +86,7 @@ def test_eight_processes_of_sixty_writes_use_a_limit_up_and_never_exceed_it(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.case(125)
 def test_four_processes_of_sixty_four_threads_want_the_last_byte_and_one_gets_it(
     make_manager: ManagerFactory, ledger: Ledger
