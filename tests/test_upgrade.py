@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from stores.connections import create_sqlite_file
 from stores.sql import Database
 from tenancy.errors import AlreadyRunning, ConfigurationError, SchemaOutdated, StorageUnavailable, TenancyError
 from tenancy.schema import METADATA, VERSION_TABLE
@@ -346,3 +347,17 @@ def test_what_cannot_be_upgraded_raises_errors_of_ours_only(tmp_path: Path) -> N
             upgrade(url)
         assert caught.value.__cause__ is None
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_whatever_stands_in_the_place_of_a_sqlite_file_is_left_alone(tmp_path: Path) -> None:
+    target, missing = tmp_path / "target", tmp_path / "missing"
+    target.write_bytes(b"of somebody else")
+    target.chmod(0o640)
+    for number, place in enumerate((target, missing)):
+        link = tmp_path / f"link-{number}"
+        link.symlink_to(place)
+        create_sqlite_file(link)
+        assert link.is_symlink()
+    create_sqlite_file(target)
+    assert (target.read_bytes(), stat.S_IMODE(target.stat().st_mode)) == (b"of somebody else", 0o640)
+    assert not missing.exists()
