@@ -358,6 +358,29 @@ def test_without_the_maintenance_role_calls_across_tenants_refuse_and_all_others
     assert alone.erase_tenant(tenant="globex").finished_at is not None
 
 
+def test_every_step_on_all_tenants_refuses_where_it_would_find_nothing(two: Two) -> None:
+    runtime = two.manager._backend.catalogue
+    steps: list[Callable[[], Any]] = [
+        lambda: runtime.reclaim.end_expired(page=1),
+        lambda: runtime.reclaim.claim_ended(page=1),
+        lambda: runtime.reclaim.doom_expired(page=1),
+        lambda: runtime.reclaim.doom_stale(page=1),
+        lambda: runtime.reclaim.release(sessions=[], results=[]),
+        runtime.reclaim.waiting,
+        runtime.reclaim.mark_cleaned,
+        lambda: list(runtime.audit.sessions()),
+        runtime.audit.stale,
+        runtime.audit.unknown_blobs,
+        runtime.audit.drifts,
+        lambda: runtime.audit.drifts(repair=True),
+        runtime.erasure.unfinished,
+        lambda: list(runtime.sessions.list()),
+    ]
+    for step in steps:
+        with pytest.raises(ConfigurationError, match="maintenance_url"):
+            step()
+
+
 def test_going_through_all_rooms_takes_a_role_that_sees_them(two: Two, inline_bytes: int) -> None:
     runtime, maintenance = Database(two.url), Database(as_maintenance(two.url))
     with pytest.raises(StoreDenied, match="Row-level security"):

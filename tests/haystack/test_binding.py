@@ -379,6 +379,26 @@ def test_what_the_developer_takes_from_the_state_wins_over_the_model(session: An
     assert seen == [["route"]]
 
 
+def test_everything_else_a_model_may_choose_and_what_the_state_lacks_is_not_given() -> None:
+    seen: list[dict[str, Any]] = []
+    tool = ComponentTool(
+        Agent(chat_generator=model("inner")),
+        name="delegate",
+        description="d",
+        inputs_from_state={"allowed": "tools", "missing": "generation_kwargs", "said": "messages"},
+        parameters=NOTHING,
+    )
+    tool.function = lambda **arguments: seen.append(arguments)
+    schema = {"allowed": {"type": list}, "missing": {"type": dict}, "said": {"type": list}}
+    state = State(schema, {"allowed": ["route"], "said": ["what the state says"]})
+
+    function = bind_tool(tool, binding=Binding(), state=state).function
+    assert function is not None
+    function(messages=["what the model says"], tools=["every one"], generation_kwargs={"n": 9})
+
+    assert seen == [{"messages": ["what the model says"], "tools": ["route"]}]
+
+
 def test_other_tools_keep_their_arguments_of_those_names(session: Any) -> None:
     def takes(hook_context: str, tools: str, generation_kwargs: str) -> str:
         return f"{hook_context} {tools} {generation_kwargs}"
