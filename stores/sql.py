@@ -89,8 +89,10 @@ class Database:
             try:
                 self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
                 try:
-                    yield Transaction(connection, self.dialect, self._errors)
-                    self._command(connection, "COMMIT")
+                    transaction = Transaction(connection, self.dialect, self._errors)
+                    yield transaction
+                    if not transaction.is_committed:
+                        self._command(connection, "COMMIT")
                     if shred and self.is_sqlite:
                         # After a failure it stays on, which costs this connection some speed and nothing else.
                         self._command(connection, "PRAGMA secure_delete=OFF")

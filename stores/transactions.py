@@ -6,7 +6,7 @@ driver does. No driver exception leaves this module.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
@@ -24,10 +24,12 @@ class Statement:
     :param clause: The statement; values that vary are `bindparam`s.
     """
 
-    __slots__ = ("_clause", "_compiled")
+    __slots__ = ("_clause", "_compiled", "_failing", "_fails_on_nothing")
 
-    def __init__(self, clause: ClauseElement) -> None:
+    def __init__(self, clause: ClauseElement, *, fails_on_nothing: bool = False) -> None:
         self._clause = clause
+        self._fails_on_nothing = fails_on_nothing
+        self._failing: Statement | None = None
         self._compiled: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def compiled(self, dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
@@ -35,15 +37,28 @@ class Statement:
         found = self._compiled.get(dialect.name)
         if found is None:
             compiled = self._clause.compile(dialect=dialect)
-            found = (str(compiled), dict(compiled.params))
+            text = str(compiled)
+            if self._fails_on_nothing:
+                text = f"WITH changed AS ({text}) SELECT 1 / count(*) FROM changed"  # noqa: S608 - our own statement
+            found = (text, dict(compiled.params))
             self._compiled[dialect.name] = found
         return found
+
+    def failing_on_nothing(self) -> "Statement":
+        """
+        Return this statement as one that PostgreSQL refuses (SQLSTATE 22012) when it changes no row.
+
+        It must return what it changed.
+        """
+        if self._failing is None:
+            self._failing = Statement(self._clause, fails_on_nothing=True)
+        return self._failing
 
 
 class Transaction:
     """An open transaction (or, when only reading, a connection in autocommit). Belongs to one thread."""
 
-    __slots__ = ("_dialect", "_errors", "_every_time", "connection")
+    __slots__ = ("_dialect", "_errors", "_every_time", "connection", "is_committed")
 
     def __init__(
         self, connection: Any, dialect: sa.Dialect, errors: DriverErrors, *, every_time: LocalSettings | None = None
@@ -58,6 +73,8 @@ class Transaction:
         self._dialect = dialect
         self._errors = errors
         self._every_time = every_time
+        #: Whether `finish` has committed it.
+        self.is_committed = False
 
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
         text, constants = statement.compiled(self._dialect)
@@ -140,6 +157,37 @@ class Transaction:
             self._errors.interrupted(self.connection)
             raise
         return rows
+
+    def finish(self, *last: tuple[Statement, Mapping[str, Any]]) -> bool:
+        """
+        Run the last statements of a transaction, each of which must return what it changed, and commit.
+
+        On PostgreSQL all of it is one round trip, so that rows that everybody wants are locked no longer than the
+        server takes: waiting for this process, which may have other things to do, it would keep all others waiting.
+
+        :returns: Whether each statement changed something. If not, the transaction must be given up by an exception.
+        """
+        if self._dialect.name == "sqlite":
+            return all(self.one(statement, **parameters) is not None for statement, parameters in last)
+        try:
+            with self.connection.pipeline():
+                for statement, parameters in last:
+                    text, constants = statement.failing_on_nothing().compiled(self._dialect)
+                    self.connection.execute(text, {**constants, **parameters})
+                self.connection.execute("COMMIT")
+        except self._errors.driver as error:
+            if getattr(error, "sqlstate", None) == _DIVISION_BY_ZERO:
+                return False
+            raise self._errors.translate(error) from None
+        except BaseException:
+            self._errors.interrupted(self.connection)
+            raise
+        self.is_committed = True
+        return True
+
+
+#: https://www.postgresql.org/docs/current/errcodes-appendix.html
+_DIVISION_BY_ZERO: Final = "22012"
 
 
 def set_local(connection: Any, settings: LocalSettings) -> None:

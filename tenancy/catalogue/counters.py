@@ -113,24 +113,47 @@ def charge(transaction: Transaction, tenant_id: str, added: Charge) -> int:
     :raises QuotaExceeded: If a limit does not allow it. The caller's transaction must be rolled back.
     :raises SessionNotFound: If the owner has ended. The same holds.
     """
-    row = transaction.one(
-        _CHARGE,
-        tenant_id=tenant_id,
-        owner_id=added.owner_id,
-        add_bytes=added.add_bytes,
-        add_results=added.add_results,
-        add_sessions=added.add_sessions,
-        limit_bytes=to_column(added.limit_bytes),
-        limit_results=to_column(added.limit_results),
-        limit_sessions=to_column(added.limit_sessions),
-    )
+    row = transaction.one(_CHARGE, **_parameters(tenant_id, added))
     if row is None:
-        raise _refusal(transaction, tenant_id, added)
+        raise refusal(transaction, tenant_id, added)
     number: int = row[0]
     return number
 
 
-def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded | SessionNotFound:
+class NotCharged(Exception):
+    """One of the last charges was refused. Rolled back, the caller asks for the `refusal`."""
+
+
+def charge_last(transaction: Transaction, tenant_id: str, *charges: Charge) -> None:
+    """
+    Add to the counters of those whom many writers share, the widest last, and commit.
+
+    :raises NotCharged: If one of them does not allow it. The caller's transaction must be rolled back.
+    """
+    if not transaction.finish(*((_CHARGE, _parameters(tenant_id, added)) for added in charges)):
+        raise NotCharged
+
+
+def _parameters(tenant_id: str, added: Charge) -> dict[str, Any]:
+    return {
+        "tenant_id": tenant_id,
+        "owner_id": added.owner_id,
+        "add_bytes": added.add_bytes,
+        "add_results": added.add_results,
+        "add_sessions": added.add_sessions,
+        "limit_bytes": to_column(added.limit_bytes),
+        "limit_results": to_column(added.limit_results),
+        "limit_sessions": to_column(added.limit_sessions),
+    }
+
+
+def refusal(transaction: Transaction, tenant_id: str, *charges: Charge) -> QuotaExceeded | SessionNotFound:
+    """Say why one of these charges was refused, as far as the counters still tell."""
+    found = [_refusal(transaction, tenant_id, added) for added in charges]
+    return next((reason for reason in found if reason is not None), None) or _raced(transaction, tenant_id, charges[-1])
+
+
+def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded | SessionNotFound | None:
     row = transaction.one(_READ, tenant_id=tenant_id, owner_id=added.owner_id)
     if row is None or not row[0]:
         return SessionNotFound()
@@ -142,7 +165,12 @@ def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaEx
     ):
         if limit is not None and used + requested > limit:
             return QuotaExceeded(level=added.level, unit=unit, limit=limit, used=used, requested=requested)
-    # Somebody freed room between the two statements: say what was true for the first.
+    return None
+
+
+def _raced(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded:
+    # Somebody freed room between the charge and the look: say what was true for the first.
+    used_bytes, _, _ = read_counters(transaction, tenant_id, added.owner_id)
     limit = added.limit_bytes if added.limit_bytes is not None else 0
     return QuotaExceeded(level=added.level, unit="bytes", limit=limit, used=used_bytes, requested=added.add_bytes)
 

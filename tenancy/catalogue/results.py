@@ -12,7 +12,7 @@ from stores.errors import StoreError, StoreUnavailable
 from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.counters import Charge, charge, from_column, refund, to_column
+from tenancy.catalogue.counters import Charge, NotCharged, charge, charge_last, from_column, refund, refusal, to_column
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed, Found, Inserted, Listed, NewResult, stored_result
 from tenancy.catalogue.sessions import Ids
@@ -62,9 +62,14 @@ class ResultTable:
         :raises QuotaExceeded: If the session, the user or the tenant may not have that much.
         """
         inserted: Inserted | None = None
+        last: tuple[Charge, ...] = ()
         try:
             with self._access.writing(new.ids.tenant_id) as transaction:
-                inserted = self._insert(transaction, new, put)
+                inserted, last = self._insert(transaction, new, put)
+                charge_last(transaction, new.ids.tenant_id, *last)
+        except NotCharged:
+            with self._access.reading(new.ids.tenant_id) as transaction:
+                raise refusal(transaction, new.ids.tenant_id, *last) from None
         except StoreUnavailable:
             # The commit may have gone through and only its answer been lost. An error would then be a lie: the result
             # stands there, is charged, and nobody knows its reference.
@@ -72,7 +77,10 @@ class ResultTable:
                 raise
         return inserted
 
-    def _insert(self, transaction: Transaction, new: NewResult, put: Callable[[Transaction], None] | None) -> Inserted:
+    def _insert(
+        self, transaction: Transaction, new: NewResult, put: Callable[[Transaction], None] | None
+    ) -> tuple[Inserted, tuple[Charge, ...]]:
+        """Do all but the charges that other sessions wait for, and return those."""
         ids, size = new.ids, new.envelope.size_bytes
         limits, touch_due = self._admitted(transaction, ids, key_version=new.envelope.key_version, size_bytes=size)
         number = charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
@@ -92,9 +100,8 @@ class ResultTable:
         )
         if put:
             put(transaction)
-        charge(transaction, ids.tenant_id, _one(limits, "user", ids.user_id, size))
-        charge(transaction, ids.tenant_id, _one(limits, "tenant", ids.tenant_id, size))
-        return Inserted(reference, touch_due)
+        last = (_one(limits, "user", ids.user_id, size), _one(limits, "tenant", ids.tenant_id, size))
+        return Inserted(reference, touch_due), last
 
     def _is_there(self, new: NewResult, number: int) -> bool:
         row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stores.errors import BlobExists, StoreDenied, StoreError, StoreFull, StoreUnavailable
-from stores.sql import Database
+from stores.sql import Database, Transaction
 from tenancy import (
     Session,
     SessionManager,
@@ -127,16 +127,27 @@ class LostAnswers:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         #: Which commit from now on is not answered; 0 for none.
         self.lose = 0
-        command = Database._command
+        command, finish = Database._command, Transaction.finish
 
         def losing(database: Database, connection: Any, text: str) -> None:
             command(database, connection, text)
-            if text == "COMMIT" and self.lose:
-                self.lose -= 1
-                if self.lose == 0:
-                    raise StoreUnavailable("The connection was lost.")
+            if text == "COMMIT":
+                self._committed()
+
+        def losing_with_the_last(transaction: Transaction, *last: Any) -> bool:
+            done = finish(transaction, *last)
+            if transaction.is_committed:
+                self._committed()
+            return done
 
         patch.setattr(Database, "_command", losing)
+        patch.setattr(Transaction, "finish", losing_with_the_last)
+
+    def _committed(self) -> None:
+        if self.lose:
+            self.lose -= 1
+            if self.lose == 0:
+                raise StoreUnavailable("The connection was lost.")
 
 
 @pytest.fixture
@@ -165,16 +176,26 @@ def test_a_write_whose_transaction_never_committed_is_refused(
     session: Session, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, content: bytes, which: int,
     manager: SessionManager,
 ) -> None:  # fmt: skip
-    command, left = Database._command, [which]
+    command, finish, left = Database._command, Transaction.finish, [which]
 
-    def failing(database: Database, connection: Any, text: str) -> None:
-        if text == "COMMIT" and left[0] > 0:
+    def lose_one() -> None:
+        if left[0] > 0:
             left[0] -= 1
             if left[0] == 0:
                 raise StoreUnavailable("The connection was lost.")
+
+    def failing(database: Database, connection: Any, text: str) -> None:
+        if text == "COMMIT":
+            lose_one()
         command(database, connection, text)
 
+    def failing_with_the_last(transaction: Transaction, *last: Any) -> bool:
+        if transaction._dialect.name == "postgresql":
+            lose_one()
+        return finish(transaction, *last)
+
     monkeypatch.setattr(Database, "_command", failing)
+    monkeypatch.setattr(Transaction, "finish", failing_with_the_last)
     if which == 2 and ledger.ways(small=1) == (1, 0) and len(content) < 1000:
         # There is no second transaction.
         assert session.read(session.write(content)) == content

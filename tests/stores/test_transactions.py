@@ -1,0 +1,100 @@
+"""How a transaction ends: with its last statements or without them, and never with half of them."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+import sqlalchemy as sa
+
+from stores.errors import Conflict
+from stores.sql import Database, Statement
+from tests.stores.test_database import make_database
+
+TABLE = sa.Table(
+    "counters", sa.MetaData(), sa.Column("name", sa.String, primary_key=True), sa.Column("value", sa.Integer)
+)
+ADD = Statement(
+    TABLE.update()
+    .where(TABLE.c.name == sa.bindparam("one"), TABLE.c.value < 10)
+    .values(value=TABLE.c.value + 1)
+    .returning(TABLE.c.value)
+)
+INSERT = Statement(TABLE.insert().returning(TABLE.c.name))
+READ = Statement(sa.select(TABLE.c.name, TABLE.c.value).order_by(TABLE.c.name))
+
+
+@pytest.fixture
+def counters(empty_database_url: str) -> Iterator[Database]:
+    database = make_database(empty_database_url)
+    TABLE.create(database.engine)
+    with database.writing() as transaction:
+        transaction.execute_many(INSERT, [{"name": "a", "value": 1}, {"name": "b", "value": 10}])
+    yield database
+    database.close()
+
+
+def values(database: Database) -> dict[str, int]:
+    with database.reading() as transaction:
+        return dict(transaction.all(READ))
+
+
+class GivenUp(Exception):
+    """What whoever sees `finish` refuse has to raise."""
+
+
+def test_the_last_statements_are_done_and_committed_together(counters: Database) -> None:
+    with counters.writing() as transaction:
+        transaction.one(INSERT, name="c", value=3)
+        assert transaction.finish((ADD, {"one": "a"}), (ADD, {"one": "c"}))
+        if not counters.is_sqlite:
+            # Everybody sees it already; nothing is left to do at the end of the block.
+            assert transaction.is_committed
+            assert values(counters) == {"a": 2, "b": 10, "c": 4}
+    assert values(counters) == {"a": 2, "b": 10, "c": 4}
+
+
+@pytest.mark.parametrize("last", [["b"], ["a", "b"], ["b", "a"], ["a", "nobody"]])
+def test_one_that_changes_nothing_undoes_all_of_it(counters: Database, last: list[str]) -> None:
+    def give_up() -> None:
+        with counters.writing() as transaction:
+            transaction.one(INSERT, name="c", value=3)
+            if not transaction.finish(*((ADD, {"one": name}) for name in last)):
+                assert not transaction.is_committed
+                raise GivenUp
+
+    with pytest.raises(GivenUp):
+        give_up()
+    assert values(counters) == {"a": 1, "b": 10}
+    # The connection is as good as new.
+    with counters.writing() as transaction:
+        assert transaction.finish((ADD, {"one": "a"}))
+    assert values(counters) == {"a": 2, "b": 10}
+
+
+def test_one_that_the_database_refuses_undoes_all_of_it(counters: Database) -> None:
+    def collide() -> None:
+        with counters.writing() as transaction:
+            transaction.finish((ADD, {"one": "a"}), (INSERT, {"name": "b", "value": 1}))
+
+    with pytest.raises(Conflict):
+        collide()
+    assert values(counters) == {"a": 1, "b": 10}
+
+
+def test_many_who_finish_at_once_are_all_counted_and_none_beyond_the_limit(counters: Database) -> None:
+    answers: list[bool] = []
+
+    def add() -> None:
+        with suppress(GivenUp), counters.writing() as transaction:
+            answers.append(transaction.finish((ADD, {"one": "a"})))
+            if not answers[-1]:
+                raise GivenUp
+
+    threads = [threading.Thread(target=add) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [False] * 7 + [True] * 9
+    assert values(counters)["a"] == 10
