@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -39,7 +39,7 @@ class Parts:
     """What a manager is put together from."""
 
     database: Database
-    store_url: str
+    store_url: str = field(repr=False)
     keyring: Keyring
     maintenance: Database | None = None
 

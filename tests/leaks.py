@@ -22,8 +22,6 @@ import tenancy
 from tenancy import KeyUnavailable
 from tenancy.keys.material import SecretKey
 from tenancy.references import Reference
-from tenancy.settings import Settings
-from tenancy.startup import Parts
 
 #: Part of every identifier, content, name and password of these tests, and of nothing else.
 CANARY: Final = "canary"
@@ -39,8 +37,6 @@ MEDIA_TYPE: Final = "text/canary"
 #: In the URL of the database.
 PASSWORD: Final = "canary-password"
 
-#: What an operator wrote down names places on this host, as a `ConfigurationError` may.
-NAMING_PLACES: Final = (Settings, Parts)
 
 _OURS: Final = ("tenancy", "stores")
 _FOLDERS: Final = tuple(str(Path(module.__file__ or "").parent) for module in (tenancy, stores))

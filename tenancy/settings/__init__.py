@@ -84,7 +84,7 @@ def _text(value: object) -> str:
 
 class Settings(BaseSettings):
     """
-    What a manager needs to know. Frozen; its repr does not show the database URLs, which may hold passwords.
+    What a manager needs to know. Frozen; its repr shows no URL, which may hold a password, and no path.
 
     `Settings(…)` reads the environment, the secret files and the TOML file in `HAYSTACK_TENANCY_CONFIG` for what is not
     passed. In all of them an unlimited limit is written `"unlimited"`, sizes may have a suffix (`"64MiB"`), and
@@ -103,9 +103,9 @@ class Settings(BaseSettings):
     #: PostgreSQL only: the role that works on all tenants. Without it calls across tenants raise `ConfigurationError`.
     maintenance_url: Annotated[str | None, PlainValidator(_other_role_url)] = Field(default=None, repr=False)
     #: `file:///ABSOLUTE/PATH`, `database:` or `memory:`.
-    store_url: Annotated[str, PlainValidator(_store_url)]
+    store_url: Annotated[str, PlainValidator(_store_url)] = Field(repr=False)
     #: Where the key is: `file:PATH` or `env:NAME`.
-    keys: Annotated[str, PlainValidator(_keys)]
+    keys: Annotated[str, PlainValidator(_keys)] = Field(repr=False)
     #: The manager's own limits. A field that is not given has its default, 64 MiB a result and 1 GiB a user.
     limits: Annotated[Limits, PlainValidator(limits_of)] = DEFAULT_LIMITS
     #: What a session lives when it is opened without a lifetime of its own.
