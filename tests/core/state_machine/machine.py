@@ -25,7 +25,7 @@ from tenancy.quotas import FIELDS_OF_LEVEL, UNSET
 from tests.core.state_machine.aftermath import Aftermath, Reach
 from tests.core.state_machine.checks import Checked, Where
 from tests.core.state_machine.deaths import dying
-from tests.core.state_machine.model import MINUTE, Item, Room, Tenant, User, effective, used
+from tests.core.state_machine.model import MINUTE, Item, Owner, Room, Tenant, User, effective, used
 from tests.core.state_machine.model import Receipt as Expected
 
 #: In minutes. Neither idle times nor their sixteenths come within a minute of a sum of `STEPS`, nor do the others:
@@ -66,10 +66,18 @@ class Large:
         return data if self.kind == "bytes" else "\n".join(data[at : at + 50].hex() for at in range(0, len(data), 50))
 
 
+@dataclass(frozen=True)
+class Beyond:
+    """So much more than what is in use."""
+
+    by: int
+
+
 TEXTS = st.text(st.characters(), max_size=30)
 CONTENTS = (
     TEXTS
     | st.binary(max_size=30)
+    | st.binary(max_size=3)
     | st.builds(Large, st.sampled_from(["text", "bytes"]), st.integers(0, 9), st.sampled_from([33_000, 70_000]))
 )
 KEYS = (
@@ -90,8 +98,9 @@ LIFE = st.builds(
 PICK = st.integers(0, 999)
 WHO = st.integers(0, 1)
 ROOM = st.integers(0, 2)
-AMOUNTS = st.sampled_from([None, 0, 1, 2, 5, 40, 40_000, 150_000, 400_000])
+AMOUNTS = st.sampled_from([None, 0, 2, 40_000, 150_000]) | st.builds(Beyond, st.integers(-1, 4))
 LIMIT = st.sampled_from([None, None, None, 2, 40, 40_000])
+UNIT = st.sampled_from(["bytes", "results", "sessions"])
 #: At which of its steps a process dies. Most work has few.
 STEP = st.sampled_from([0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 18, 22])
 
@@ -363,15 +372,43 @@ class Machine(Checked):
     def set_limits(self, tenant: int, user: int | None, session: int | None, data: st.DataObject) -> None:
         who = self.named(tenant, user, session)
         fields = st.sampled_from(FIELDS_OF_LEVEL[("tenant", "user", "session")[len(who) - 1]])
-        limits = data.draw(st.dictionaries(fields, AMOUNTS, max_size=2))
+        limits = data.draw(st.dictionaries(fields, AMOUNTS, max_size=3))
         if self.is_late:
             return
         owner = self.owner(**who)
         if owner is None:
-            self.expect(SessionNotFound, lambda: self.manager.set_limits(Limits(**limits), **who), about="limits")
+            self.expect(SessionNotFound, lambda: self.manager.set_limits(Limits(), **who), about="limits")
         else:
-            self.manager.set_limits(Limits(**limits), **who)
-            owner.limits = limits
+            owner.limits = {field: self.amount(owner, field, amount) for field, amount in limits.items()}
+            self.manager.set_limits(Limits(**owner.limits), **who)
+
+    def amount(self, owner: Owner, field: str, amount: Any) -> int | None:
+        """A limit, or one that is this far from what is in use now."""
+        if not isinstance(amount, Beyond):
+            return amount  # type: ignore[no-any-return]
+        now = used(owner)
+        return max(
+            0, amount.by + {"bytes": now.used_bytes, "results": now.results}.get(field.split("_")[1], now.sessions)
+        )
+
+    @precondition(lambda self: self.house.open_rooms())
+    @rule(pick=PICK, level=st.integers(0, 2), unit=UNIT, by=st.integers(-1, 3), content=CONTENTS, life=LIFE)
+    def fill_to_the_brim(self, pick: int, level: int, unit: str, by: int, content: Any, life: Lifetime) -> None:
+        """Somebody at a limit, just above or just below it, asks for more: expired things have to make room first."""
+        if self.is_late:
+            return
+        room = chosen(self.house.open_rooms(), pick)
+        owner, named = room.owners[level], dict(zip(("tenant", "user", "session"), room.where, strict=True))
+        who = {name: text for name, text in list(named.items())[: 3 - level] if text is not None}
+        if len(who) != 3 - level or (unit == "sessions" and level == 0):
+            return
+        field = f"{('session', 'user', 'tenant')[level]}_{unit}"
+        owner.limits = {field: self.amount(owner, field, Beyond(by))}
+        self.manager.set_limits(Limits(**owner.limits), **who)
+        if unit == "sessions":
+            self.open((*room.where[:2], self.sessions[pick % 3]), life, None)
+        else:
+            self.write_one(room, content, "brim.txt")
 
     def named(self, tenant: int, user: int | None, session: int | None) -> dict[str, str]:
         who = {"tenant": self.tenants[tenant]}
@@ -398,11 +435,13 @@ class Machine(Checked):
             assert done.complete
             assert (done.reclaimed_bytes, done.results, done.sessions) == self.house.cleanup()
         else:
+            # Results are looked at before what has expired is taken away.
+            damaged = self.house.damaged()
             unfinished = bool(self.house.stale() or list(self.house.unfinished()))
             report = self.manager.verify(repair=True)
             if unfinished:
                 self.house.cleanup()
-            assert report.ok == (not self.house.damaged() and not self.house.stale())
+            assert report.ok == (not damaged and not self.house.stale())
         self.ended(before)
 
     # Behind the library's back.
