@@ -131,6 +131,7 @@ def test_another_schema_is_seen(run: Run, made: Path) -> None:
     assert found["database"]["advice"] == "Upgrade the code."
 
 
+@pytest.mark.case(126)
 def test_a_cleanup_that_never_ran_is_a_warning(run: Run, data: Path) -> None:
     SessionManager.local(data).close()
     code, found = _examine(run, data)

@@ -65,6 +65,7 @@ def dumped_rows(ledger: Ledger) -> bytes:
     return b"\n".join(values)
 
 
+@pytest.mark.case(42)
 def test_no_row_and_no_file_holds_content_a_tool_a_name_or_a_key(
     make_manager: ManagerFactory,
     manager: SessionManager,
@@ -121,6 +122,7 @@ def require_clean(folder: Path, secrets: list[bytes]) -> set[str]:
     return names
 
 
+@pytest.mark.case(33)
 def test_the_same_plaintext_twice_has_nothing_in_common_at_rest(
     session: Session, ledger: Ledger, make_manager: ManagerFactory
 ) -> None:

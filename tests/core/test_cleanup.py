@@ -73,6 +73,7 @@ def test_cleanup_works_in_batches_of_any_size(
     ledger.require_balanced()
 
 
+@pytest.mark.case(139)
 def test_a_dry_run_says_what_the_real_run_does_and_changes_nothing(
     manager: SessionManager, open_session: Open, store: Store, ledger: Ledger
 ) -> None:
@@ -126,6 +127,7 @@ def leave_deleting(session: Session, store: Store) -> None:
     store.before = lambda operation, name: None
 
 
+@pytest.mark.case(49, 138)
 def test_what_a_dead_writer_or_deleter_left_is_reclaimed_when_its_lease_has_run_out(
     manager: SessionManager, session: Session, store: Store, ledger: Ledger
 ) -> None:
@@ -152,6 +154,7 @@ def counting(steps: int) -> Callable[[], float]:
     return lambda: next(ticks, 1000.0)
 
 
+@pytest.mark.case(139)
 def test_a_bounded_cleanup_says_so_and_the_next_one_carries_on_at_once(
     manager: SessionManager, open_session: Open, ledger: Ledger
 ) -> None:
@@ -206,6 +209,7 @@ def test_cleanup_reports_how_far_it_is(manager: SessionManager, open_session: Op
     assert seen == sorted(seen)
 
 
+@pytest.mark.case(134)
 def test_an_expired_session_is_unreadable_before_any_of_its_bytes_are_removed(
     manager: SessionManager, open_session: Open, store: Store, ledger: Ledger
 ) -> None:
@@ -238,6 +242,7 @@ INSERT INTO tenancy_sessions (tenant_id, session_id, user_id, name, state, creat
 """
 
 
+@pytest.mark.case(126, 136)
 def test_cleanup_finds_what_has_ended_among_many_by_an_index(session: Session, ledger: Ledger) -> None:
     session.write("x")
     ledger.run("UPDATE tenancy_results SET header = substr(header, 1, 16)")

@@ -39,6 +39,7 @@ def fill(open_session: Open, *, sessions: int, lifetime: Lifetime = SHORT) -> No
         session.write(b"x" * 50_000)
 
 
+@pytest.mark.case(136)
 def test_several_workers_at_once_reclaim_each_session_exactly_once(
     make_manager: ManagerFactory, ledger: Ledger
 ) -> None:
@@ -96,6 +97,7 @@ def test_one_session_that_cannot_be_removed_keeps_no_other_from_being_reclaimed(
     ledger.require_empty()
 
 
+@pytest.mark.case(139)
 def test_a_worker_killed_in_the_middle_leaves_what_the_next_one_finishes(
     make_manager: ManagerFactory, ledger: Ledger
 ) -> None:

@@ -36,6 +36,7 @@ SMALL: dict[str, str | bytes] = {
 }
 
 
+@pytest.mark.case(36, 78, 113, 114, 116)
 def test_small_contents_come_back_exactly_and_of_their_kind(session: Session, ledger: Ledger) -> None:
     written = {name: session.write(content, name=name) for name, content in SMALL.items()}
     for name, content in SMALL.items():
@@ -54,6 +55,7 @@ def test_small_contents_come_back_exactly_and_of_their_kind(session: Session, le
     ledger.require_balanced()
 
 
+@pytest.mark.case(35, 114)
 @pytest.mark.parametrize("kind", ["text", "bytes"])
 def test_twenty_megabytes_come_back_exactly(session: Session, ledger: Ledger, kind: str) -> None:
     # Neither periodic in a segment nor compressible to nothing.
@@ -141,6 +143,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.case(1, 2, 3, 4, 5, 6, 85, 86)
 def test_hostile_names_are_kept_as_names_and_become_nothing_else(session: Session, ledger: Ledger) -> None:
     written = {session.write(f"content {number}", name=name): name for number, name in enumerate(HOSTILE)}
     assert len(written) == len(HOSTILE)
@@ -159,6 +162,7 @@ def test_hostile_names_are_kept_as_names_and_become_nothing_else(session: Sessio
     ledger.require_balanced()
 
 
+@pytest.mark.case(7, 84)
 def test_two_writes_of_one_name_are_two_results(session: Session, ledger: Ledger) -> None:
     one, two = session.write("first", name="same.txt"), session.write("second", name="same.txt")
     assert one != two

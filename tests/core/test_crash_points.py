@@ -95,6 +95,7 @@ def test_an_interrupted_write_is_undone_and_the_interruption_goes_on(
     require_undone(session, ledger)
 
 
+@pytest.mark.case(49, 111)
 @pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_writer_killed_around_the_store_leaves_nothing_readable_and_its_charge_comes_back(
@@ -224,6 +225,7 @@ def test_an_interruption_just_after_the_commit_goes_on_and_the_result_stays(
     ledger.require_balanced()
 
 
+@pytest.mark.case(138)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_delete_that_the_store_refuses_makes_the_result_unreadable_and_cleanup_finishes(
     manager: SessionManager, session: Session, store: Store, ledger: Ledger, moment: str

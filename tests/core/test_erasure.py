@@ -21,6 +21,7 @@ from tests.core.people import LEVELS, SMALL, TENANT, USER, People, erase_tenant,
 Open = Callable[..., Session]
 
 
+@pytest.mark.case(137)
 def test_an_erased_user_is_gone_and_everybody_else_is_intact(
     manager: SessionManager, people: People, ledger: Ledger
 ) -> None:
@@ -46,6 +47,7 @@ def test_an_erased_user_is_gone_and_everybody_else_is_intact(
     ledger.require_balanced()
 
 
+@pytest.mark.case(137)
 def test_an_erased_tenant_is_gone_with_its_keys_and_everybody_else_is_intact(
     manager: SessionManager, people: People, ledger: Ledger
 ) -> None:
@@ -63,6 +65,7 @@ def test_an_erased_tenant_is_gone_with_its_keys_and_everybody_else_is_intact(
     ledger.require_empty()
 
 
+@pytest.mark.case(137)
 def test_a_deleted_session_is_gone_and_the_users_others_are_not(
     manager: SessionManager, people: People, ledger: Ledger
 ) -> None:
@@ -78,6 +81,7 @@ def test_a_deleted_session_is_gone_and_the_users_others_are_not(
     ledger.require_balanced()
 
 
+@pytest.mark.case(71, 137)
 @pytest.mark.parametrize("level", LEVELS)
 def test_erasing_twice_or_what_never_was_counts_nothing(
     manager: SessionManager, people: People, ledger: Ledger, level: str

@@ -63,6 +63,7 @@ def raising(operation: str, error: Exception) -> Callable[[str, str], None]:
     return fail
 
 
+@pytest.mark.case(142)
 def test_no_error_says_what_was_stored_for_whom_or_where(
     manager: SessionManager,
     store: Store,

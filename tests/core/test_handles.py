@@ -153,6 +153,7 @@ def reachable(start: object) -> Iterator[tuple[object, object]]:
             waiting += [each for each in values if type(each).__module__.split(".")[0] in ("tenancy", "stores")]
 
 
+@pytest.mark.case(43)
 def test_no_representation_of_anything_reachable_shows_a_key_or_a_name(manager: SessionManager) -> None:
     session = manager.session(tenant="secret-tenant", user="secret-user", session="secret-session")
     session.read(session.write("secret-content", name="secret-name"))
@@ -171,6 +172,7 @@ def test_no_representation_of_anything_reachable_shows_a_key_or_a_name(manager: 
         assert "secret-" not in text
 
 
+@pytest.mark.case(43)
 def test_a_traceback_with_all_its_locals_shows_no_key(session: Session, store: Store) -> None:
     reference = session.write("x" * 50_000)
     shown: list[str] = []

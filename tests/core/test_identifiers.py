@@ -108,6 +108,7 @@ def test_a_text_that_names_nobody_is_refused_before_anything_is_looked_up(
     assert ledger.snapshot() == before
 
 
+@pytest.mark.case(103)
 def test_nobody_at_all_is_refused_too(manager: SessionManager) -> None:
     for field in ("tenant", "user"):
         with pytest.raises(ScopeError):
@@ -118,6 +119,7 @@ def test_nobody_at_all_is_refused_too(manager: SessionManager) -> None:
         manager.erase_tenant(tenant=None)  # type: ignore[arg-type]
 
 
+@pytest.mark.case(82, 86, 87, 88, 95, 96)
 @pytest.mark.parametrize("field", FIELDS)
 def test_texts_that_look_alike_are_different_people_and_rooms(
     manager: SessionManager, open_session: Open, ledger: Ledger, field: str
@@ -143,6 +145,7 @@ def test_texts_that_look_alike_are_different_people_and_rooms(
     ledger.require_empty()
 
 
+@pytest.mark.case(95, 96)
 def test_erasing_one_of_two_who_look_alike_leaves_the_other(
     manager: SessionManager, open_session: Open, ledger: Ledger
 ) -> None:
@@ -184,6 +187,7 @@ def test_a_text_is_refused_exactly_if_the_rule_says_so(text: str) -> None:
             Scope.of(tenant=text, user="u")
 
 
+@pytest.mark.case(79)
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tenant=ACCEPTED, user=ACCEPTED, session=st.none() | ACCEPTED)
 @example("../../etc", "/", "\\")
@@ -206,6 +210,7 @@ def test_a_scope_shows_a_short_hash_and_no_name() -> None:
     assert Scope.of(tenant="ab", user="c").short_hash != Scope.of(tenant="a", user="bc").short_hash
 
 
+@pytest.mark.case(103)
 def test_a_session_without_its_user_is_refused_rather_than_taken_for_the_tenant(
     manager: SessionManager, session: Session, ledger: Ledger
 ) -> None:

@@ -55,6 +55,7 @@ def stop_before_the_end(manager: SessionManager, patch: pytest.MonkeyPatch) -> N
 STOPS = [stop_after_keys, stop_between_bytes_and_rows, stop_before_the_end]
 
 
+@pytest.mark.case(71)
 @pytest.mark.parametrize("resumed_by", ["erasure", "cleanup", "verify"])
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("level", LEVELS)
@@ -177,6 +178,7 @@ def test_two_erasures_at_once_share_one_receipt(make_manager: ManagerFactory, le
     ledger.require_balanced()
 
 
+@pytest.mark.case(53)
 def test_erasing_while_others_write_leaves_nothing_of_what_they_wrote(
     make_manager: ManagerFactory, ledger: Ledger
 ) -> None:

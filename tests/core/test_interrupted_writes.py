@@ -39,6 +39,7 @@ def require_undone(session: Session, ledger: Ledger) -> None:
     ledger.require_balanced()
 
 
+@pytest.mark.case(54)
 def test_a_session_that_expires_between_the_two_transactions_of_a_write_gets_nothing(
     manager: SessionManager, open_session: Open, store: Store, ledger: Ledger
 ) -> None:
@@ -177,6 +178,7 @@ with SessionManager.from_settings(settings) as manager:
 """
 
 
+@pytest.mark.case(111)
 @pytest.mark.slow
 def test_what_was_acknowledged_before_a_kill_is_there_and_what_was_deleted_stays_deleted(
     make_manager: ManagerFactory, ledger: Ledger

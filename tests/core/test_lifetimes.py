@@ -36,6 +36,7 @@ def require_gone(manager: SessionManager, session: Session, reference: str) -> N
         manager.limits(**SESSION)
 
 
+@pytest.mark.case(134)
 @pytest.mark.parametrize(
     "lifetime",
     [Lifetime(idle=HOUR), Lifetime(idle=2 * HOUR, maximum=HOUR)],
@@ -80,6 +81,7 @@ def use_list(session: Session, reference: str) -> None:
 USES = [use_read, use_page, use_write, use_write_large, use_list]
 
 
+@pytest.mark.case(135)
 @pytest.mark.parametrize("use", USES)
 def test_every_use_keeps_a_session_from_idling_out(
     manager: SessionManager, open_session: Open, use: Callable[[Session, str], None]
@@ -139,6 +141,7 @@ def test_use_moves_the_expiry_at_most_once_per_sixteenth_of_the_idle_time(
     assert 0 <= expires() - first - (HOUR + MOMENT) // timedelta(microseconds=1) < 60_000_000
 
 
+@pytest.mark.case(135)
 def test_no_use_moves_the_maximum(manager: SessionManager, open_session: Open) -> None:
     session = open_session(lifetime=Lifetime(idle=HOUR, maximum=2 * HOUR))
     reference = session.write("x")
@@ -174,6 +177,7 @@ def test_without_any_setting_a_session_idles_out_after_a_day_and_ends_after_thir
         session.write("x")
 
 
+@pytest.mark.case(134)
 def test_a_result_ends_with_its_own_lifetime_and_its_session_lives_on(
     manager: SessionManager, open_session: Open, ledger: Ledger
 ) -> None:

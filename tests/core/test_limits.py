@@ -26,6 +26,7 @@ USER = {**TENANT, "user": "ann"}
 SESSION = {**USER, "session": "chat"}
 
 
+@pytest.mark.case(51)
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", [-1, 2**63, 2**64, 1.0, 1.5, float("nan"), float("inf"), True, False, "1", b"1", []])
 def test_a_limit_that_is_no_whole_number_is_refused_at_once(field: str, value: Any) -> None:

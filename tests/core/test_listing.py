@@ -31,6 +31,7 @@ def pages_of(session: Session, reference: str, max_chars: int) -> list[str]:
         offset = page.next_offset
 
 
+@pytest.mark.case(119)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text(st.characters(), max_size=40),
@@ -46,6 +47,7 @@ def test_pages_tile_a_text_exactly(session: Session, text: str, repeated: int, m
     assert all(len(page) == size for page in pages[:-1])
 
 
+@pytest.mark.case(118)
 def test_a_single_line_of_a_megabyte_is_read_in_bounded_pages(session: Session, ledger: Ledger) -> None:
     reference = session.write("".join(chr(0x4E00 + number % 20_000) for number in range(350_000)))
     pages = pages_of(session, reference, 40_000)
@@ -113,6 +115,7 @@ def test_a_deleted_result_is_gone_with_its_bytes_and_its_charge(session: Session
     ledger.require_balanced()
 
 
+@pytest.mark.case(50)
 def test_deleting_twice_or_what_is_unknown_or_foreign_changes_nothing(
     manager: SessionManager, session: Session, open_session: Open, ledger: Ledger
 ) -> None:

@@ -22,6 +22,7 @@ def _drop_catalogue(data: Path) -> None:
         file.unlink()
 
 
+@pytest.mark.case(140)
 def test_a_missing_catalogue_is_not_made_anew(used: Path) -> None:
     _drop_catalogue(used)
     with pytest.raises(ConfigurationError, match="Restore it"):
@@ -37,6 +38,7 @@ def test_a_directory_that_lost_its_key_too_is_given_no_new_one(used: Path) -> No
     assert [path.name for path in used.iterdir()] == ["results"]
 
 
+@pytest.mark.case(140)
 def test_an_emptied_catalogue_is_not_filled_anew(used: Path) -> None:
     _drop_catalogue(used)
     (used / "catalogue.sqlite3").touch(0o600)

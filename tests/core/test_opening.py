@@ -38,6 +38,7 @@ def test_a_session_without_a_name_is_the_users_own_room(
     assert ledger.where() == ledger.ways(small=1)
 
 
+@pytest.mark.case(99, 100)
 @pytest.mark.parametrize(
     "other",
     [{"user": "bob"}, {"tenant": "globex"}, {"tenant": "globex", "user": "bob"}, {"session": "chat2"}],
@@ -64,6 +65,7 @@ def test_the_same_session_name_is_another_room_for_everybody_else(
     ledger.require_balanced()
 
 
+@pytest.mark.case(95, 99)
 def test_a_listing_names_exactly_the_sessions_of_whom_it_was_asked_for(
     manager: SessionManager, open_session: Open
 ) -> None:

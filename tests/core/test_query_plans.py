@@ -68,6 +68,7 @@ def plan_of(database: Database, statement: Statement, values: dict[str, Any]) ->
     return [str(row[-1]).strip() for row in rows]
 
 
+@pytest.mark.case(136)
 def test_nothing_everybody_waits_for_goes_through_all_rows(
     make_manager: ManagerFactory, manager: SessionManager, ledger: Ledger
 ) -> None:

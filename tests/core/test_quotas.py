@@ -48,6 +48,7 @@ def test_bytes_are_allowed_up_to_the_limit_and_refused_exactly_behind_it(
     ledger.require_balanced()
 
 
+@pytest.mark.case(48)
 @pytest.mark.parametrize("level", LEVELS)
 def test_the_eleventh_of_ten_results_is_refused_however_small(
     manager: SessionManager, session: Session, ledger: Ledger, level: str
@@ -92,6 +93,7 @@ def test_one_session_more_than_allowed_is_refused_and_leaves_nothing(
     ledger.require_balanced()
 
 
+@pytest.mark.case(47)
 def test_a_write_too_large_for_its_session_leaves_the_counters_of_user_and_tenant_alone(
     manager: SessionManager, session: Session, ledger: Ledger
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_write_too_large_for_its_session_leaves_the_counters_of_user_and_tenan
     assert ledger.where() == (0, 0)
 
 
+@pytest.mark.case(52)
 def test_a_tenant_at_its_limit_keeps_nobody_else_from_writing(
     manager: SessionManager, session: Session, open_session: Open, ledger: Ledger
 ) -> None:
@@ -182,6 +185,7 @@ def write_until_refused(session: Session, content: str) -> int:
     raise AssertionError("nothing was ever refused")
 
 
+@pytest.mark.case(125)
 @pytest.mark.parametrize("level", LEVELS)
 def test_eight_threads_at_one_byte_under_a_limit_never_exceed_it(
     manager: SessionManager, open_session: Open, ledger: Ledger, level: str
@@ -228,6 +232,7 @@ with SessionManager.from_settings(settings) as manager:
 """
 
 
+@pytest.mark.case(46, 125)
 @pytest.mark.slow
 def test_four_processes_at_one_byte_under_a_limit_never_exceed_it_nor_drift(
     make_manager: ManagerFactory, ledger: Ledger

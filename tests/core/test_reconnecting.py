@@ -51,6 +51,7 @@ def end_connections(url: str) -> int:
     return len(ended)
 
 
+@pytest.mark.case(63)
 def test_connections_the_server_has_ended_fail_no_call(
     manager: SessionManager, session: Session, postgres_url: str
 ) -> None:
@@ -94,6 +95,7 @@ def restarted() -> Iterator[RestartedServer]:
     server.close()
 
 
+@pytest.mark.case(63)
 def test_a_restart_of_the_server_fails_no_call_that_comes_after_it(restarted: RestartedServer, tmp_path: Path) -> None:
     url = restarted.url(restarted.create_database())
     upgrade(as_owner(url))

@@ -131,6 +131,7 @@ NEVER: list[Any] = [
 ]
 
 
+@pytest.mark.case(9, 10, 11, 24, 102)
 def test_what_is_no_reference_is_not_found_without_a_statement_or_a_file_operation(
     session: Session, store: Store, ledger: Ledger, statements: Statements
 ) -> None:
@@ -154,6 +155,7 @@ def test_what_is_no_reference_is_not_found_without_a_statement_or_a_file_operati
     assert ledger.where() == ledger.ways(small=1)
 
 
+@pytest.mark.case(11)
 def test_a_reference_with_another_prefix_number_tag_or_suffix_is_not_found(session: Session, ledger: Ledger) -> None:
     reference = session.write("mine", name="web.txt")
     session.write("another")
@@ -175,6 +177,7 @@ def test_a_reference_with_another_prefix_number_tag_or_suffix_is_not_found(sessi
     ledger.require_balanced()
 
 
+@pytest.mark.case(12, 13, 70, 81)
 def test_missing_deleted_expired_and_foreign_results_get_one_and_the_same_answer(
     manager: SessionManager, open_session: Open, ledger: Ledger, statements: Statements
 ) -> None:
@@ -199,6 +202,7 @@ def test_missing_deleted_expired_and_foreign_results_get_one_and_the_same_answer
     ledger.require_balanced()
 
 
+@pytest.mark.case(70)
 def test_expired_erased_and_ended_sessions_get_one_and_the_same_answer(
     manager: SessionManager, open_session: Open, statements: Statements
 ) -> None:

@@ -26,6 +26,7 @@ def require_sentence(refusal: pytest.ExceptionInfo[Any], *words: str, never: str
     assert not never or never not in message
 
 
+@pytest.mark.case(140)
 def test_an_empty_database_is_refused_with_what_to_run(empty_database_url: str, tmp_path: Path) -> None:
     create_key_file(tmp_path / "keys.json")
     (tmp_path / "results").mkdir(mode=0o700)
@@ -42,6 +43,7 @@ def test_an_empty_database_is_refused_with_what_to_run(empty_database_url: str, 
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.case(140)
 @pytest.mark.parametrize(("revision", "word"), [("0000", "tenancy db upgrade"), ("9999", "Upgrade the code")])
 def test_an_older_or_newer_schema_is_refused_with_what_to_do(
     make_manager: ManagerFactory, ledger: Ledger, revision: str, word: str
@@ -59,6 +61,7 @@ def test_an_older_or_newer_schema_is_refused_with_what_to_do(
     make_manager()
 
 
+@pytest.mark.case(132)
 @pytest.mark.parametrize(
     ("setting", "value", "word"),
     [
@@ -86,6 +89,7 @@ def test_a_setting_that_names_nothing_usable_is_refused_and_nothing_is_changed(
     assert ledger.snapshot() == before
 
 
+@pytest.mark.case(132)
 def test_a_key_of_another_catalogue_is_refused_and_nothing_is_changed(
     make_manager: ManagerFactory, tmp_path: Path, ledger: Ledger
 ) -> None:

@@ -53,6 +53,7 @@ def flip_a_bit(path: Path) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.case(25, 26, 27, 141)
 @pytest.mark.parametrize("damage", [cut_short, empty, append, flip_a_bit])
 def test_a_damaged_file_is_found_read_loudly_and_not_deleted(
     manager: SessionManager,
@@ -82,6 +83,7 @@ def test_a_damaged_file_is_found_read_loudly_and_not_deleted(
     ledger.require_balanced()
 
 
+@pytest.mark.case(29, 34)
 def test_two_files_that_were_swapped_are_both_damaged(
     manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
 ) -> None:
@@ -95,6 +97,7 @@ def test_two_files_that_were_swapped_are_both_damaged(
             session.read(reference)
 
 
+@pytest.mark.case(32)
 @pytest.mark.parametrize(
     "change",
     [
@@ -140,6 +143,7 @@ def test_two_rows_whose_numbers_were_swapped_are_not_taken_for_each_other(sessio
             session.read_page(reference, max_chars=10)
 
 
+@pytest.mark.case(31)
 def test_a_row_copied_to_another_session_opens_nothing_there(
     session: Session, open_session: Open, filled: dict[str, str | bytes], ledger: Ledger, manager: SessionManager
 ) -> None:
@@ -165,6 +169,7 @@ def test_a_row_copied_to_another_session_opens_nothing_there(
     assert findings(manager)["damaged"] == 1
 
 
+@pytest.mark.case(129)
 def test_a_plaintext_where_a_sealed_result_should_be_is_refused(
     session: Session, manager: SessionManager, ledger: Ledger, make_manager: ManagerFactory
 ) -> None:

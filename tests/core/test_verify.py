@@ -54,6 +54,7 @@ def test_a_sound_catalogue_is_found_sound(
     assert ledger.where() == ledger.ways(small=1, large=2)
 
 
+@pytest.mark.case(60)
 def test_a_missing_file_is_corrupt_and_not_merely_not_found(
     manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
 ) -> None:
@@ -68,6 +69,7 @@ def test_a_missing_file_is_corrupt_and_not_merely_not_found(
     ledger.require_balanced()
 
 
+@pytest.mark.case(60)
 def test_a_missing_blob_in_the_database_is_found_like_a_missing_file(
     manager: SessionManager, session: Session, ledger: Ledger, make_manager: ManagerFactory
 ) -> None:
@@ -132,6 +134,7 @@ def test_counters_of_owners_without_a_session_are_set_right_too(
     ledger.require_empty()
 
 
+@pytest.mark.case(138)
 def test_a_write_that_nobody_is_at_any_more_is_found_and_cleared(
     manager: SessionManager, session: Session, store: Store, ledger: Ledger
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_write_that_nobody_is_at_any_more_is_found_and_cleared(
     ledger.require_balanced()
 
 
+@pytest.mark.case(128)
 def test_what_cannot_be_decrypted_is_named_and_never_deleted(
     manager: SessionManager, session: Session, filled: dict[str, str | bytes], ledger: Ledger
 ) -> None:
@@ -167,6 +171,7 @@ def test_what_cannot_be_decrypted_is_named_and_never_deleted(
             session.read(reference)
 
 
+@pytest.mark.case(37, 38, 133)
 def test_a_key_that_is_away_is_no_damage(
     make_manager: ManagerFactory,
     manager: SessionManager,

@@ -35,6 +35,7 @@ def words(size):
     return (" ".join(f"word {number} of a result\n" for number in range(size // 20 + 1)))[:size]
 
 
+@pytest.mark.case(36, 114)
 @given(any_content, st.booleans())
 def test_what_was_written_comes_back_exactly_and_of_its_kind(content, compress):
     envelope, body = seal(content, key=KEY, key_version=7, binding=BINDING, card=CARD, compress=compress)
@@ -45,6 +46,7 @@ def test_what_was_written_comes_back_exactly_and_of_its_kind(content, compress):
     assert envelope.stored_bytes == len(body)
 
 
+@pytest.mark.case(36)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("make", [os.urandom, bytes, words, lambda size: os.urandom(size).decode("latin-1")])
 def test_every_size_around_a_chunk_and_a_segment_comes_back(sealed, size, make):
@@ -55,6 +57,7 @@ def test_every_size_around_a_chunk_and_a_segment_comes_back(sealed, size, make):
         assert result.read_chars() == content
 
 
+@pytest.mark.case(113, 116)
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_every_text_comes_back(sealed, text):
     result = sealed(text)
@@ -63,6 +66,7 @@ def test_every_text_comes_back(sealed, text):
     assert result.envelope.size_bytes == len(text.encode("utf-8", "surrogatepass"))
 
 
+@pytest.mark.case(78)
 def test_bytes_that_are_valid_text_stay_bytes(sealed):
     assert sealed(b"plain ascii").open_whole() == b"plain ascii"
     assert sealed(b"").open_whole() == b""
@@ -82,6 +86,7 @@ def test_what_is_neither_text_nor_bytes_is_refused(sealed, content):
         sealed(content)
 
 
+@pytest.mark.case(33)
 @pytest.mark.parametrize("content", [words(5000), b"\0" * 5000, ""])
 def test_the_same_content_sealed_twice_has_nothing_in_common(sealed, content):
     one, other = sealed(content), sealed(content)
@@ -182,6 +187,7 @@ def test_the_size_that_is_charged_is_the_size_in_utf_8():
     assert size_of_text("\u00e9\u6f22\U0001f600\ud800") == 2 + 3 + 4 + 3
 
 
+@pytest.mark.case(130)
 def test_another_key_opens_nothing(sealed):
     for content in ("text", b"bytes"):
         replace(sealed(content), key_bytes=os.urandom(32)).require_corrupt()

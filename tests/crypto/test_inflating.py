@@ -73,11 +73,13 @@ FRAMES = {
 }
 
 
+@pytest.mark.case(44)
 @pytest.mark.parametrize("frame", FRAMES.values(), ids=FRAMES)
 def test_a_segment_that_is_not_one_frame_of_its_length_is_refused(forged, frame):
     forged(content=frame, table=table_of(frame), size_bytes=SIZE).require_corrupt()
 
 
+@pytest.mark.case(44)
 @pytest.mark.parametrize(
     "frame",
     [BOMB, zstd.compress(bytes(50_000_000), 1), lying_frame(SIZE, real_blocks=5000)],
@@ -95,6 +97,7 @@ def test_a_bomb_gets_no_memory(forged, frame):
     assert peak < 2 * SIZE
 
 
+@pytest.mark.case(44)
 def test_a_frame_that_is_not_in_one_piece_is_refused(forged):
     flags = FRAME[4]
     # A content size of two bytes, in one piece: bit 6 and bit 5.

@@ -21,6 +21,7 @@ def assert_shows_nothing(text):
     assert SECRET.decode("latin-1") not in text
 
 
+@pytest.mark.case(43)
 def test_a_key_shows_itself_nowhere():
     key = SecretKey(SECRET)
     assert repr(key) == str(key) == f"{key}" == "SecretKey(…)"
@@ -31,6 +32,7 @@ def test_a_key_shows_itself_nowhere():
             assert_shows_nothing(repr(getattr(key, name, None)))
 
 
+@pytest.mark.case(43)
 @pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, pickle.dumps, json.dumps, lambda key: key.__getstate__()])
 def test_a_key_is_neither_copied_nor_serialised(copier):
     with pytest.raises(TypeError) as refusal:
@@ -38,6 +40,7 @@ def test_a_key_is_neither_copied_nor_serialised(copier):
     assert_shows_nothing(str(refusal.value))
 
 
+@pytest.mark.case(43)
 def test_a_printed_traceback_with_its_variables_shows_no_key():
     key = SecretKey(SECRET)
 

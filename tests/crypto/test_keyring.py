@@ -90,6 +90,7 @@ def changed_rows(rows):
             yield (row, session_key) if position == 0 else (tenant_key, row)
 
 
+@pytest.mark.case(25)
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_a_changed_row_is_refused_by_a_warm_cache_and_by_a_cold_one(keyring, rows, is_warm):
     reader = keyring if is_warm else Keyring(CountingProvider())
@@ -102,6 +103,7 @@ def test_a_changed_row_is_refused_by_a_warm_cache_and_by_a_cold_one(keyring, row
         keyring.session_key(*rows, **IDS).close()
 
 
+@pytest.mark.case(130)
 @pytest.mark.parametrize("field", IDS)
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_a_wrapped_key_opens_for_nobody_else(keyring, rows, field, is_warm):
@@ -246,6 +248,7 @@ def test_a_key_that_cannot_be_checked_now_is_not_called_wrong():
         keyring.require_check_value(stored, provider="file", catalogue_id="c")
 
 
+@pytest.mark.case(43)
 def test_a_keyring_shows_no_key_and_is_not_copied(keyring, rows):
     opened = bytes_of(keyring.session_key(*rows, **IDS))
     shown = repr(keyring) + repr(vars(keyring)) + repr(vars(keyring._cache)) + repr(vars(keyring._provider))

@@ -118,6 +118,7 @@ WRONG = {
 DOUBLE = b'{"version": 1, "version": 1, "keys": []}'
 
 
+@pytest.mark.case(41)
 @pytest.mark.parametrize(("document", "says"), WRONG.values(), ids=WRONG)
 def test_a_key_file_with_anything_wrong_in_it_is_refused(write_keyset, document, says):
     path = write_keyset(document)
@@ -126,6 +127,7 @@ def test_a_key_file_with_anything_wrong_in_it_is_refused(write_keyset, document,
     assert path.read_bytes() == before
 
 
+@pytest.mark.case(41)
 def test_a_field_that_stands_twice_is_refused(write_keyset):
     require_refused(f"file:{write_keyset(DOUBLE)}", says="same field twice")
 
@@ -147,6 +149,7 @@ def test_a_document_that_is_no_keyset_is_refused_and_nothing_else(document):
         parse_keyset(document)
 
 
+@pytest.mark.case(41)
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o644, 0o666, 0o610, 0o601, 0o777])
 def test_a_key_file_that_others_can_reach_is_refused(write_keyset, mode):
     path = write_keyset(keyset(), mode=mode)
@@ -317,6 +320,7 @@ def test_a_key_wraps_and_unwraps_within_its_context_only(open_keyset):
         provider.unwrap(wrapped, context=CONTEXT + b"x")
 
 
+@pytest.mark.case(25)
 def test_any_change_of_a_wrapped_key_is_refused(open_keyset):
     provider = open_keyset(entry("a"))
     wrapped = provider.wrap(SecretKey(CANARY), context=CONTEXT)

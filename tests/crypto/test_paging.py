@@ -42,6 +42,7 @@ class Page:
         )
 
 
+@pytest.mark.case(119)
 @settings(max_examples=60, deadline=None)
 @given(PIECES, st.integers(1, 4000), st.integers(1, 40_000), st.booleans())
 def test_pages_tile_any_text_exactly(piece, repeats, page_chars, compress):

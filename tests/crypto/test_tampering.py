@@ -24,6 +24,7 @@ def chunks_of(body):
     return [body[at : at + 16400] for at in range(0, len(body), 16400)]
 
 
+@pytest.mark.case(25)
 @pytest.mark.parametrize("content", ["a small result", b"a small result"])
 def test_any_flipped_bit_is_refused(sealed, content):
     result = sealed(content)
@@ -35,6 +36,7 @@ def test_any_flipped_bit_is_refused(sealed, content):
         replace(result, body=body).require_corrupt()
 
 
+@pytest.mark.case(26)
 @pytest.mark.parametrize("content", ["a small result", b""])
 def test_any_truncation_is_refused(sealed, content):
     result = sealed(content)
@@ -48,6 +50,7 @@ def test_any_truncation_is_refused(sealed, content):
         result.changed(header=result.envelope.header[:length]).require_corrupt()
 
 
+@pytest.mark.case(26)
 @pytest.mark.parametrize("size", [16384, 32768, 40_000])
 def test_a_truncation_at_every_border_of_a_large_result_is_refused(sealed, size):
     result = sealed(NOISE[:size], compress=False)
@@ -59,6 +62,7 @@ def test_a_truncation_at_every_border_of_a_large_result_is_refused(sealed, size)
                 cut.changed(stored_bytes=length).require_corrupt()
 
 
+@pytest.mark.case(27)
 @pytest.mark.parametrize("appended", [b"\0", bytes(16), os.urandom(16400), "a chunk of its own"])
 def test_whatever_is_appended_is_refused(sealed, appended):
     for content in ("small", NOISE):
@@ -72,6 +76,7 @@ def test_whatever_is_appended_is_refused(sealed, appended):
     result.changed(header=result.envelope.header + b"\0").require_corrupt()
 
 
+@pytest.mark.case(28)
 def test_moved_chunks_are_refused(sealed):
     result = sealed(NOISE, compress=False)
     first, second, third, last = chunks_of(result.body)
@@ -109,6 +114,7 @@ def test_a_page_is_refused_when_the_end_is_damaged(sealed):
     damaged.require_content_corrupt_from(len(NOISE))
 
 
+@pytest.mark.case(30, 31, 130)
 @pytest.mark.parametrize("content", ["one result of many", b"one result of many"])
 @pytest.mark.parametrize("field", [field.name for field in fields(Binding)])
 def test_parts_of_another_result_session_user_or_tenant_are_refused(sealed, content, field):
@@ -122,6 +128,7 @@ def test_parts_of_another_result_session_user_or_tenant_are_refused(sealed, cont
         replace(one, binding=other.binding).require_corrupt()
 
 
+@pytest.mark.case(34)
 @pytest.mark.parametrize("content", ["sealed twice", b"sealed twice"])
 def test_parts_of_another_sealing_of_the_same_result_are_refused(sealed, content):
     one, other = sealed(content), sealed(content)
@@ -144,6 +151,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.case(32, 132)
 @pytest.mark.parametrize(("column", "values"), CHANGES.items())
 @pytest.mark.parametrize("content", ["text " * 1000, "text", b"bytes"])
 def test_any_changed_column_is_refused(sealed, content, column, values):

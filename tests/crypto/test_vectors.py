@@ -139,6 +139,7 @@ def require_message(vector, message):
     assert hashlib.sha512(message).hexdigest() == vector.facts["msgSha512"]
 
 
+@pytest.mark.case(45)
 @every_vector
 @pytest.mark.parametrize("reader", [whole, read_all])
 def test_each_reader_gives_the_exact_verdict(vector, reader):
@@ -150,6 +151,7 @@ def test_each_reader_gives_the_exact_verdict(vector, reader):
             reader(vector)
 
 
+@pytest.mark.case(45)
 @every_vector
 def test_the_ranged_reader_returns_nothing_outside_of_what_it_verified(vector):
     try:
@@ -186,6 +188,7 @@ def test_the_key_schedule_is_the_published_one(vector):
         assert cipher.decrypt(nonce.to_bytes(12, "big"), chunk, None) == whole(vector)[:16384]
 
 
+@pytest.mark.case(45)
 @pytest.mark.parametrize("vector", [param for param in VECTORS if "ValidFinalChunk" in param.values[0].flags])
 def test_a_reader_is_of_no_use_after_a_failure(vector):
     reader = ranged(vector)

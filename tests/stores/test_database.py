@@ -26,6 +26,7 @@ def make_database(url: str) -> Database:
     return database
 
 
+@pytest.mark.case(34, 80, 110)
 class TestSqliteStore(BlobStoreContract):
     @pytest.fixture
     def store(self, empty_sqlite_url: str) -> Iterator[DatabaseStore]:
@@ -34,6 +35,7 @@ class TestSqliteStore(BlobStoreContract):
         database.close()
 
 
+@pytest.mark.case(34, 80, 110)
 class TestPostgresStore(BlobStoreContract):
     @pytest.fixture
     def store(self, empty_postgres_url: str) -> Iterator[DatabaseStore]:

@@ -62,6 +62,7 @@ def test_each_error_of_the_system_has_one_meaning_and_nothing_is_left(
     store.namespace(OUTER, INNER).put(NAME, b"bytes")
 
 
+@pytest.mark.case(56)
 def test_a_sync_that_failed_is_not_tried_again_on_that_file(
     store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_sync_that_failed_is_not_tried_again_on_that_file(
     assert files_below(root) == []
 
 
+@pytest.mark.case(57)
 def test_a_directory_whose_sync_failed_is_found_and_synced_anew_from_the_root(
     store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +185,7 @@ def each_step(
 CODES = [errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EACCES]
 
 
+@pytest.mark.case(55)
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_a_put_that_fails_at_any_step_leaves_nothing_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -200,6 +203,7 @@ def test_a_put_that_fails_at_any_step_leaves_nothing_and_can_be_repeated(
         room.put(mint_name(), b"another")
 
 
+@pytest.mark.case(55)
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_a_delete_that_fails_at_any_step_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -209,6 +213,7 @@ def test_a_delete_that_fails_at_any_step_can_be_repeated(
         assert list(store.namespace(OUTER, INNER).list()) == []
 
 
+@pytest.mark.case(55)
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_a_read_that_fails_at_any_step_says_so_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -222,6 +227,7 @@ def test_a_read_that_fails_at_any_step_says_so_and_can_be_repeated(
         assert store.namespace(OUTER, INNER).get(NAME, size_bytes=5) == b"bytes"
 
 
+@pytest.mark.case(55)
 @pytest.mark.parametrize("code", CODES, ids=lambda code: errno.errorcode[code])
 def test_a_destruction_that_fails_at_any_step_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

@@ -16,6 +16,7 @@ from stores.testing import BlobStoreContract
 from tests.stores.files import INNER, NAME, OUTER, files_below, modes_below, open_descriptors, record_syncs
 
 
+@pytest.mark.case(34, 80, 110)
 class TestFilesystemStore(BlobStoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[FilesystemStore]:

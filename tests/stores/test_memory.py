@@ -8,6 +8,7 @@ from stores.memory import MemoryStore
 from stores.testing import BlobStoreContract
 
 
+@pytest.mark.case(34, 80, 110)
 class TestMemoryStore(BlobStoreContract):
     @pytest.fixture
     def store(self) -> Iterator[MemoryStore]:
