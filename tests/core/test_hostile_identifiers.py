@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tenancy import Limits, ResultNotFound, ScopeError, Session, SessionManager
@@ -60,7 +60,7 @@ def folded(text: str) -> str:
 
 
 @pytest.mark.case(79, 86, 95, 96)
-@SHARED
+@settings(SHARED, max_examples=6)
 @given(one=st.tuples(IDENTIFIERS, IDENTIFIERS, IDENTIFIERS), position=st.integers(0, 2), other=IDENTIFIERS)
 def test_whoever_differs_in_one_name_is_somebody_else(
     manager: SessionManager, make_manager: ManagerFactory, one: Names, position: int, other: str
@@ -73,7 +73,7 @@ def test_whoever_differs_in_one_name_is_somebody_else(
 
 
 @pytest.mark.case(82, 87, 95, 96)
-@SHARED
+@settings(SHARED, max_examples=8)
 @given(
     text=IDENTIFIERS,
     change=st.sampled_from(["encoded", "twice", "folded", "longer", "pattern"]),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stores.filesystem import FilesystemStore
@@ -145,7 +145,7 @@ async def _awaited(answer: Any) -> Any:
 
 
 @pytest.mark.case(79, 83)
-@SHARED
+@settings(SHARED, max_examples=5)
 @given(text=TEXTS.filter(lambda text: text not in WHO.values()))
 def test_a_hostile_text_in_any_place_is_taken_or_refused_in_our_words_and_names_nothing(
     manager: SessionManager, make_manager: ManagerFactory, ledger: Ledger, text: str
@@ -182,7 +182,7 @@ def test_what_to_filter_by_is_never_taken_from_outside(
 
 
 @pytest.mark.case(69, 96, 97)
-@SHARED
+@settings(SHARED, max_examples=4)
 @given(names=st.tuples(IDENTIFIERS, IDENTIFIERS, IDENTIFIERS))
 def test_no_name_is_part_of_what_is_said_to_the_database(
     manager: SessionManager, statements: Statements, names: tuple[str, str, str]
