@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -166,6 +167,40 @@ def test_another_users_directory_is_refused(
     with pytest.raises(StoreDenied):
         again.namespace(OUTER, INNER).put(mint_name(), b"x")
     again.close()
+
+
+def test_a_new_file_that_belongs_to_another_user_is_refused_and_not_kept(
+    store: FilesystemStore, root: Path, room_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a network file system that maps users makes them.
+    real = os.fstat
+
+    def fstat(descriptor: int) -> os.stat_result:
+        status = real(descriptor)
+        fields = list(status)
+        fields[4] += stat.S_ISREG(status.st_mode)
+        return os.stat_result(fields)
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    with pytest.raises(StoreDenied):
+        store.namespace(OUTER, INNER).put(mint_name(), b"x")
+    assert files_below(root) == [f"{OUTER}/{INNER}/{NAME}"]
+
+
+def test_a_file_that_is_deleted_while_it_is_opened_is_not_found(
+    store: FilesystemStore, room_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def open_and_lose(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        descriptor = real(path, flags, mode, dir_fd=dir_fd)
+        if path == NAME:
+            (room_path / NAME).unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    with pytest.raises(BlobNotFound):
+        store.namespace(OUTER, INNER).get(NAME, size_bytes=len(SECRET))
 
 
 @pytest.mark.parametrize("size", [0, 15, 17])
