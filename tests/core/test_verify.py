@@ -94,11 +94,18 @@ def test_bytes_that_no_row_knows_are_found_and_left_where_they_are(
         a=ID,
         data=b"unknown",
     )
-    assert findings(manager) == {"unknown_bytes": 2}
+    # One in a room that nobody has, one beside what is known.
+    ledger.run(
+        "INSERT INTO tenancy_blobs (outer_name, inner_name, name, created_at_us, data)"
+        " SELECT tenant_id, session_id, :a, 0, :data FROM tenancy_sessions",
+        a=ID,
+        data=b"unknown",
+    )
+    assert findings(manager) == {"unknown_bytes": 3}
     report = manager.verify(repair=True)
-    assert report.findings == (Finding("unknown_bytes", 2, repaired=False),)
+    assert report.findings == (Finding("unknown_bytes", 3, repaired=False),)
     assert (room / ID).read_bytes() == b"unknown"
-    assert ledger.one("SELECT count(*) FROM tenancy_blobs WHERE name = :a", a=ID) == 1
+    assert ledger.one("SELECT count(*) FROM tenancy_blobs WHERE name = :a", a=ID) == 2
     assert session.usage().used_bytes == 100_005
 
 
@@ -135,6 +142,19 @@ def test_counters_of_owners_without_a_session_are_set_right_too(
 
 
 @pytest.mark.case(138)
+def test_counters_of_owners_without_a_session_are_set_right_beside_others_of_their_tenant(
+    manager: SessionManager, session: Session, ledger: Ledger
+) -> None:
+    manager.session(tenant="acme", user="bob", session="gone")
+    manager.delete_session(tenant="acme", user="bob", session="gone")
+    bob = ledger.one("SELECT user_id FROM tenancy_users WHERE name = 'bob'")
+    ledger.run("UPDATE tenancy_usage SET used_bytes = 5 WHERE owner_id = :bob", bob=bob)
+    assert findings(manager) == {"wrong_usage": 1}
+    assert manager.verify(repair=True).ok
+    ledger.require_balanced()
+    assert findings(manager) == {}
+
+
 def test_a_write_that_nobody_is_at_any_more_is_found_and_cleared(
     manager: SessionManager, session: Session, store: Store, ledger: Ledger
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -10,7 +11,7 @@ from stores.connections import create_sqlite_file
 from stores.database import DatabaseNamespace, DatabaseStore, blob_table
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, StoreUnavailable
 from stores.names import mint_name
-from stores.sql import Database
+from stores.sql import Database, Statement, Transaction
 from stores.testing import BlobStoreContract
 from tests.postgres import as_maintenance
 from tests.stores.files import INNER, NAME, OUTER
@@ -217,6 +218,25 @@ def test_rooms_are_all_named_however_many(database: Database) -> None:
             for _ in range(2):
                 store.namespace(*pair).joined(transaction.connection).put(mint_name(), b"")
     assert sorted(store.namespaces()) == pairs
+
+
+def test_a_room_is_destroyed_in_steps_that_let_others_in_between(
+    database: Database, room: DatabaseNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with database.writing() as transaction:
+        for _ in range(250):
+            room.joined(transaction.connection).put(mint_name(), b"x")
+    removed: list[int] = []
+    execute = Transaction.execute
+
+    def counted(transaction: Transaction, statement: Statement, **parameters: Any) -> int:
+        removed.append(execute(transaction, statement, **parameters))
+        return removed[-1]
+
+    monkeypatch.setattr(Transaction, "execute", counted)
+    room.destroy()
+    assert removed == [100, 100, 50]
+    assert list(room.list()) == []
 
 
 def test_a_listing_holds_no_connection_between_its_pages(database: Database, room: DatabaseNamespace) -> None:
