@@ -23,6 +23,24 @@ def in_a_child(work: Callable[[], Any]) -> Any:
     :returns: What the work returned, as JSON brings it over, or the name of the class of the `TenancyError` it raised.
     :raises AssertionError: If it raised anything else, died, or hung and was killed.
     """
+    return in_children([work])[0]
+
+
+def in_children(works: list[Callable[[], Any]]) -> list[Any]:
+    """Do several works at once, each in a child of its own. See `in_a_child`."""
+    children = [_started(work) for work in works]
+    try:
+        said = [_read_to_the_end(reading) for _, reading in children]
+    finally:
+        for child, reading in children:
+            os.close(reading)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return [_understood(one) for one in said]
+
+
+def _started(work: Callable[[], Any]) -> tuple[int, int]:
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # Python warns of a fork beside threads. That is what is tried.
@@ -31,13 +49,10 @@ def in_a_child(work: Callable[[], Any]) -> Any:
     if child == 0:
         _work_and_exit(work, writing)
     os.close(writing)
-    try:
-        said = _read_to_the_end(reading)
-    finally:
-        os.close(reading)
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+    return child, reading
+
+
+def _understood(said: bytes) -> Any:
     assert said, "the child hung or died"
     outcome, value = json.loads(said)
     assert outcome == "done", value
@@ -54,7 +69,8 @@ def _work_and_exit(work: Callable[[], Any], writing: int) -> NoReturn:
             said = ("done", type(error).__name__)
         except BaseException as error:
             said = ("failed", repr(error))
-        os.write(writing, json.dumps(said).encode())
+        with open(writing, "wb") as pipe:
+            pipe.write(json.dumps(said).encode())
     finally:
         # Nothing of the parent's test run may go on in here.
         os._exit(0)

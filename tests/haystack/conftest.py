@@ -8,6 +8,10 @@ import pytest
 
 from tenancy.manager import SessionManager
 from tenancy.session import Session
+from tests.core.conftest import core_postgres_url, postgres_url
+
+#: One PostgreSQL database for all of these tests, emptied after each.
+__all__ = ["core_postgres_url", "postgres_url"]
 
 
 @pytest.fixture

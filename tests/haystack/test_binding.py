@@ -52,6 +52,7 @@ def routed_tool(*, name: str = "route", is_async: bool = False) -> Tool:
     return Tool(name=name, description="Writes.", parameters=NOTHING, **functions)
 
 
+@pytest.mark.case(103)
 def test_the_routed_store_refuses_when_nothing_is_bound_whoever_used_it_before(session: Any, events: Any) -> None:
     with bound(Binding(session)):
         RoutedStore().read(RoutedStore().write(key="x.txt", content="x"))
@@ -73,6 +74,7 @@ def test_a_tool_is_bound_while_it_runs_and_not_after(is_async: bool, session: An
     assert not is_bound()
 
 
+@pytest.mark.case(106)
 @pytest.mark.parametrize("way", ["run", "run_async"])
 @pytest.mark.parametrize("limit", [1, 8])
 def test_parallel_calls_of_one_step_all_see_their_session(limit: int, way: str, session: Any) -> None:
@@ -198,6 +200,7 @@ def test_an_unbound_run_may_open_a_session_inside(session: Any) -> None:
         assert session_of(state_with(session.hook_context)) is session
 
 
+@pytest.mark.case(108)
 def test_a_session_used_inside_a_bound_tool_is_its_own_and_the_outer_one_comes_back(
     session: Any, open_session: Any
 ) -> None:
@@ -242,6 +245,7 @@ def test_what_is_no_handle_of_ours_counts_as_absent(junk: Any, session: Any) -> 
         assert session_of(state_with(context)) is session
 
 
+@pytest.mark.case(142)
 def test_a_handle_that_comes_back_from_its_serialised_form_refuses_everything(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +264,7 @@ def test_a_handle_that_comes_back_from_its_serialised_form_refuses_everything(
     assert repr(store) == "SessionStore(revived)"
 
 
+@pytest.mark.case(43)
 def test_a_handle_is_never_copied_pickled_or_shown(session: Any) -> None:
     store = session.store
     assert copy.copy(store) is store
@@ -307,6 +312,7 @@ def test_binding_twice_is_binding_once_and_a_strangers_wrapper_stays(session: An
     assert calls == ["stranger"]
 
 
+@pytest.mark.case(117)
 def test_read_tools_stay_recognisable_when_bound(session: Any) -> None:
     tools: list[Tool] = list(SessionToolset())
     state = state_with(session.hook_context, tools)
@@ -351,6 +357,7 @@ def test_only_what_leads_to_an_agent_is_forgeable() -> None:
     assert forgeable_inputs(routed_tool()) == set()
 
 
+@pytest.mark.case(105)
 def test_what_the_developer_takes_from_the_state_wins_over_the_model(session: Any) -> None:
     seen: list[Any] = []
 

@@ -28,6 +28,7 @@ def _compacting(*steps: Any, tools: list[Any] | None = None, window: int = 2000,
     return agent(*steps, tools=tools or [fetch], context_window=window, **{"offload": {}, **settings})
 
 
+@pytest.mark.case(104)
 @pytest.mark.parametrize("way", ["run", "run_async"])
 def test_old_results_move_into_the_session_and_stay_readable(way: str, session: Any) -> None:
     answer = run(_compacting(*[_word] * 6, "done"), way, session=session)
@@ -40,6 +41,7 @@ def test_old_results_move_into_the_session_and_stay_readable(way: str, session: 
     assert len(pointers) == session.usage().results >= 3
 
 
+@pytest.mark.case(117)
 @pytest.mark.parametrize("way", ["run", "run_async"])
 def test_a_read_back_is_pruned_and_never_stored_again(way: str, session: Any) -> None:
     reference = session.write("stored " * 3000, name="a.txt")

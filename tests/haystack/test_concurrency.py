@@ -30,10 +30,10 @@ from tests.haystack.backend import (
     stored_in,
 )
 from tests.haystack.conftest import Events
-from tests.haystack.support import agent, call, canary_of, is_bound, last_pointer, results_of
+from tests.haystack.support import agent, call, canary_of, is_bound, results_of
 
 
-def _meeting_agent(parties: list[asyncio.Barrier], *further: Any) -> Agent:
+def _meeting_agent(parties: list[asyncio.Barrier]) -> Agent:
     """An agent whose runs wait for each other inside their tool, so that they truly run at once."""
 
     async def fetch(topic: str = "") -> str:
@@ -43,7 +43,6 @@ def _meeting_agent(parties: list[asyncio.Barrier], *further: Any) -> Agent:
     tool = Tool(name="fetch", description="Fetches.", parameters=TOPIC, async_function=fetch)
     return agent(
         lambda messages: call("fetch", topic=canary_of(messages)),
-        *further,
         "done",
         tools=[tool],
         offload={"*": AlwaysOffload()},
@@ -77,7 +76,7 @@ def test_two_runs_at_once_on_one_agent_never_cross(rounds: int, manager: Session
 @pytest.mark.case(107)
 def test_two_hundred_interleaved_runs_on_one_agent_never_cross(manager: SessionManager, events: Events) -> None:
     parties: list[asyncio.Barrier] = []
-    shared = _meeting_agent(parties, lambda messages: call("read_result", reference=last_pointer(messages)))
+    shared = _meeting_agent(parties)
     # Five tenants, and in each of them the same forty users with a session of the same name.
     people = [(f"t{number % 5}", f"u{number // 5}", canary(number)) for number in range(200)]
     sessions = [manager.session(tenant=tenant, user=user, session="chat") for tenant, user, _ in people]

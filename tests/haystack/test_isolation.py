@@ -84,6 +84,7 @@ def _shared_agent() -> Agent:
     return _hooked(*steps, tools=tools)
 
 
+@pytest.mark.case(104, 105)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS)
 def test_forty_users_on_one_agent_never_meet(way: str, manager: Any, events: Any) -> None:
@@ -111,6 +112,7 @@ def test_forty_users_on_one_agent_never_meet(way: str, manager: Any, events: Any
     assert events.names == []
 
 
+@pytest.mark.case(72, 103)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS)
 def test_without_a_session_nothing_is_written_anywhere(way: str, manager: Any, events: Any) -> None:
@@ -129,6 +131,7 @@ def test_without_a_session_nothing_is_written_anywhere(way: str, manager: Any, e
     assert set(events.names) == {"unbound"}
 
 
+@pytest.mark.case(73)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "junk", [{}, None, "t/u/s", 7, [], object()], ids=["empty", "none", "text", "number", "list", "object"]
@@ -148,6 +151,7 @@ def test_junk_under_the_key_is_as_good_as_no_session(way: str, junk: Any, manage
     assert events.names == ["unbound"]
 
 
+@pytest.mark.case(73)
 def test_a_junk_hook_context_completes_the_run(events: Any) -> None:
     asked = agent(call("fetch"), "done", tools=[text_tool("fetch", "y" * 5000)], offload={"*": OffloadOverChars(9)})
 
@@ -157,6 +161,7 @@ def test_a_junk_hook_context_completes_the_run(events: Any) -> None:
     assert events.names == ["unbound"]
 
 
+@pytest.mark.case(13, 81)
 def test_another_sessions_reference_reads_as_one_that_never_was(open_session: Any) -> None:
     mine, theirs = open_session("u-1"), open_session("u-2")
     reference = theirs.write("their secret", name="x.txt")
@@ -176,5 +181,6 @@ def test_another_sessions_reference_reads_as_one_that_never_was(open_session: An
     assert "their secret" not in str(answer)
 
 
+@pytest.mark.case(94)
 def test_the_tools_cannot_write_or_delete() -> None:
     assert [tool.name for tool in SessionToolset()] == ["read_result", "search_result", "list_results"]

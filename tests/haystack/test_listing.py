@@ -16,6 +16,7 @@ from tests.haystack.support import agent, call, model, results_of, run
 _NEXT = re.compile(r"list_results\(page=(\d+)(?:, skip=(\d+))?\)")
 
 
+@pytest.mark.case(121)
 @pytest.mark.parametrize("page_tokens", [100, 1000])
 @pytest.mark.parametrize("tool", ["t", "naïve 漢字漢字漢字 " * 5], ids=["short", "long"])
 def test_every_result_stands_on_a_page(session: Session, page_tokens: int, tool: str) -> None:

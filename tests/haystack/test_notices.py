@@ -23,6 +23,7 @@ from tenancy.seam.notices import MAX_NOTICE_CHARS, notice, printable
 QUOTA = QuotaExceeded(level="tenant", unit="bytes", limit=12345, used=12000, requested=777)
 
 
+@pytest.mark.case(113, 124)
 @given(st.text(max_size=5000), st.integers(1, 4))
 def test_every_notice_is_bounded_and_valid(text: str, repeat: int) -> None:
     told = notice(text * repeat, QUOTA)
@@ -43,6 +44,7 @@ def test_many_parts_with_long_labels_stay_bounded(repeat: int) -> None:
     assert ("more parts" in told) == (repeat > 2)
 
 
+@pytest.mark.case(124)
 @pytest.mark.parametrize(
     ("error", "why"),
     [
@@ -91,6 +93,7 @@ def test_nothing_is_shown_where_previews_are_off() -> None:
     assert "secret" not in notice("secret", QUOTA, show=False)
 
 
+@pytest.mark.case(113)
 @given(st.text(alphabet=st.characters(categories=["Cs", "Lu", "So"]), max_size=60))
 def test_making_a_text_printable_keeps_its_length(text: Any) -> None:
     assert len(printable(text)) == len(text)

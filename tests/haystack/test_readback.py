@@ -64,7 +64,7 @@ def test_what_is_read_back_stays_read_back_whatever_its_tool_is_called(way: str,
 
 @pytest.mark.case(118)
 def test_a_line_of_a_megabyte_is_read_in_a_bounded_number_of_bounded_pages(session: Session) -> None:
-    for letter in ("x", "é", "🧑"):
+    for letter in ("x", "🧑"):
         line = "".join(f"{n}{letter}" for n in range(MEGABYTE))[:MEGABYTE]
         reference = session.write(line, name="x.txt")
 

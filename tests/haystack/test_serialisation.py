@@ -54,6 +54,7 @@ def _agent() -> Agent:
     )
 
 
+@pytest.mark.case(75)
 def test_an_agent_comes_back_the_same_and_works(session: Any) -> None:
     data = _agent().to_dict()
     again = Agent.from_dict(json.loads(json.dumps(data)))
@@ -65,6 +66,7 @@ def test_an_agent_comes_back_the_same_and_works(session: Any) -> None:
     assert len(results_of(answer["messages"])[0]) < 250
 
 
+@pytest.mark.case(75)
 def test_a_pipeline_comes_back_from_yaml_the_same_and_works(session: Any) -> None:
     text = piped(_agent()).dumps()
     again = Pipeline.loads(text)
@@ -75,6 +77,7 @@ def test_a_pipeline_comes_back_from_yaml_the_same_and_works(session: Any) -> Non
     assert session.read(last_pointer(answer["agent"]["messages"])) == "x " * 500
 
 
+@pytest.mark.case(75, 142)
 def test_nothing_of_a_session_is_in_what_is_serialised(session: Any) -> None:
     shared = _agent()
     run(shared, session=session)
@@ -91,6 +94,7 @@ def test_the_users_own_policies_are_what_is_serialised() -> None:
     assert types == {"fetch_page": "AlwaysOffload", '["a", "b"]': "NeverOffload", "*": "OffloadOverChars"}
 
 
+@pytest.mark.case(75)
 def test_a_loaded_agent_is_bound_to_nothing(manager: Any, session: Any, events: Any) -> None:
     again = Agent.from_dict(_agent().to_dict())
     answer = run(again)

@@ -95,6 +95,7 @@ PARTS: dict[str, list[Any]] = {
 }
 
 
+@pytest.mark.case(85, 115, 123)
 @pytest.mark.parametrize("which", PARTS)
 def test_a_pointer_is_bounded_and_names_our_references_only(session: Session, which: str) -> None:
     tools = [parts_tool("t", PARTS[which])]

@@ -61,6 +61,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.case(118, 119)
 @pytest.mark.parametrize("page_tokens", [100, 1000])
 @pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
 def test_pages_are_bounded_and_tile_the_result(text: str, page_tokens: int, session: Any) -> None:
@@ -72,6 +73,7 @@ def test_pages_are_bounded_and_tile_the_result(text: str, page_tokens: int, sess
     assert "".join(read).encode("utf-8")
 
 
+@pytest.mark.case(119)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(min_size=1, max_size=3000), repeat=st.integers(1, 5), page_tokens=st.integers(100, 300))
 def test_pages_tile_any_text(text: str, repeat: int, page_tokens: int, session: Any) -> None:
@@ -165,6 +167,7 @@ BAD_REFERENCES = [
 ]
 
 
+@pytest.mark.case(10, 11, 13)
 def test_every_bad_reference_reads_alike(session: Any, open_session: Any) -> None:
     theirs = open_session("u-2").write("theirs", name="x.txt")
     gone = session.write("gone", name="x.txt")
@@ -174,6 +177,7 @@ def test_every_bad_reference_reads_alike(session: Any, open_session: Any) -> Non
     assert "no such result" in answers.pop()
 
 
+@pytest.mark.case(124)
 @pytest.mark.parametrize(
     ("error", "words", "names"),
     [
@@ -220,6 +224,7 @@ def test_an_image_comes_as_an_image_where_that_is_asked_for(session: Any) -> Non
     assert isinstance(second, str)
 
 
+@pytest.mark.case(122)
 def test_a_search_is_literal_and_says_where_to_read_on(session: Any) -> None:
     text = "first line\nsecond (a+)+$ line\nthird\n" + "filler\n" * 100_000 + "The NEEDLE.\n"
     reference = session.write(text, name="x.txt")
@@ -255,6 +260,7 @@ def test_a_search_of_everything_is_newest_first_bounded_and_skips_bytes(session:
     assert "There are more" in answer
 
 
+@pytest.mark.case(121)
 def test_the_list_is_newest_first_and_paged(session: Any) -> None:
     assert use(session, "list_results") == "There are no stored results."
     references = [session.write_result(f"r{n}", name=f"1_fetch_{n}.txt", tool="fetch") for n in range(45)]
@@ -268,6 +274,7 @@ def test_the_list_is_newest_first_and_paged(session: Any) -> None:
     assert re.search(r"fetch  text, 3 characters, \d+ s old", use(session, "list_results"))
 
 
+@pytest.mark.case(120)
 def test_hints_name_the_tools_as_they_are_registered(session: Any) -> None:
     reference = session.write("x" * 9000, name="x.txt")
     toolset = SessionToolset(prefix="kb_")

@@ -14,7 +14,7 @@ from haystack.tools import AgentTool, ComponentTool, PipelineTool, Tool
 
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.tools import SessionToolset
-from tests.haystack.support import Step, call, canary_of, last_pointer, piped, replies, text_tool
+from tests.haystack.support import Step, agent, call, canary_of, last_pointer, piped, replies, text_tool
 
 #: What a model may add to its arguments, of which none is ever declared to it.
 FORGERIES: Final[dict[str, dict[str, Any]]] = {
@@ -160,6 +160,32 @@ _SCRIPTS: Final[dict[str, tuple[list[Step], dict[str, Any]]]] = {
 }
 
 
+class Errand:
+    """A tool that does what it is told to, and tells no model of it."""
+
+    def __init__(self) -> None:
+        self.todo: Callable[[], Any] = lambda: None
+
+    def tool(self) -> Tool:
+        """The tool, for `run` and for `run_async`."""
+
+        def smuggle() -> str:
+            self.todo()
+            return "smuggled"
+
+        async def smuggle_async() -> str:
+            await self.todo()
+            return "smuggled"
+
+        return Tool(
+            name="smuggle",
+            description="Runs another agent.",
+            parameters={"type": "object", "properties": {}},
+            function=smuggle,
+            async_function=smuggle_async,
+        )
+
+
 class Cast:
     """
     The agents of all cells, each made once and used by every run of its shape and part, whosever it is.
@@ -171,6 +197,17 @@ class Cast:
         self.log = Log()
         self._agents: dict[tuple[str, str], Agent] = {}
         self._pipelines: dict[tuple[str, str], Pipeline] = {}
+        self._errand = Errand()
+        self._smuggler = agent(call("smuggle"), "done", tools=[self._errand.tool()], offload={"fetch": AlwaysOffload()})
+
+    def smuggler(self, errand: Callable[[], Any]) -> Agent:
+        """
+        An agent whose one tool does something else.
+
+        :param errand: What it does: a function, or a coroutine function for `run_async`.
+        """
+        self._errand.todo = errand
+        return self._smuggler
 
     def agent(self, *, shape: str, part: str) -> Agent:
         """The outermost agent of a shape, whose innermost one plays a part."""

@@ -57,6 +57,7 @@ def test_the_diagonal_has_every_pair_that_matters() -> None:
     assert all(isinstance(expected(cell), Outcome) for cell in chosen)
 
 
+@pytest.mark.case(72, 73, 104, 105)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_cell_comes_out_as_the_table_says(
@@ -65,6 +66,7 @@ def test_every_cell_comes_out_as_the_table_says(
     assert Trial(cast, sqlite_manager, events).failures(cells(way=way, shape=shape)) == []
 
 
+@pytest.mark.case(12, 13, 72, 73, 81, 90, 104, 105)
 def test_the_diagonal_comes_out_alike_on_every_database(
     make_manager: Callable[..., SessionManager], cast: Cast, events: Events
 ) -> None:

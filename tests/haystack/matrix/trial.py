@@ -6,10 +6,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from haystack.components.agents import Agent
 from haystack.dataclasses import ChatMessage
-from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, AlwaysOffload
-from haystack.tools import Tool
+from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY
 
 from tenancy.manager import SessionManager
 from tenancy.session import Session
@@ -18,12 +16,11 @@ from tests.haystack.matrix.agents import Cast, fetched, question
 from tests.haystack.matrix.table import Cell, NotApplicable, expected
 from tests.haystack.matrix.verdict import Evidence, complaints
 from tests.haystack.matrix.ways import WAYS, Answer, Chunks
-from tests.haystack.support import agent, call, is_bound
+from tests.haystack.support import is_bound
 
 _TENANTS: Final = ("acme", "rival")
 #: Whoever else logs something, such as Haystack's telemetry that finds no network, has nothing to do with the run.
 _LOGGERS: Final = ("haystack", "tenancy", "stores", "asyncio", "sqlalchemy")
-_NOTHING: Final = {"type": "object", "properties": {}}
 
 
 class Trial:
@@ -124,27 +121,22 @@ class Trial:
         self, cell: Cell, target: Any, inputs: Answer, *, session: Session, chunks: Chunks, runner: asyncio.Runner
     ) -> Answer:
         """Run it inside a tool of another agent, which is bound to the caller's session."""
-        way = WAYS[cell.way]
         answers: list[Answer] = []
-        run, run_async = way.run, way.run_async
-        asked = [ChatMessage.from_user("go")]
+        run, run_async = WAYS[cell.way].run, WAYS[cell.way].run_async
+        outer = {"messages": [ChatMessage.from_user("go")], "hook_context": session.hook_context}
         if run is not None:
 
-            def smuggle() -> str:
+            def errand() -> None:
                 answers.append(run(target, inputs, chunks))
-                return "smuggled"
 
-            tool = Tool(name="smuggle", description="Runs another.", parameters=_NOTHING, function=smuggle)
-            _smuggler(tool).run(asked, hook_context=session.hook_context)
+            self._cast.smuggler(errand).run(**outer)
         else:
             assert run_async is not None
 
-            async def smuggle_async() -> str:
+            async def errand_async() -> None:
                 answers.append(await run_async(target, inputs, chunks))
-                return "smuggled"
 
-            tool = Tool(name="smuggle", description="Runs another.", parameters=_NOTHING, async_function=smuggle_async)
-            runner.run(_smuggler(tool).run_async(asked, hook_context=session.hook_context))
+            runner.run(self._cast.smuggler(errand_async).run_async(**outer))
         return answers[0]
 
     def _target(self, cell: Cell) -> Any:
@@ -152,8 +144,8 @@ class Trial:
         return make(shape=cell.shape, part=cell.part)
 
     def _grown(self) -> int:
-        results = sum(self._manager.usage(tenant=tenant).results for tenant in _TENANTS)
-        return results + sum(1 for _ in self._manager.sessions())
+        usages = [self._manager.usage(tenant=tenant) for tenant in _TENANTS]
+        return sum(usage.results + usage.sessions for usage in usages)
 
     def _still_bound(self, runner: asyncio.Runner) -> Iterator[str]:
         async def in_a_worker() -> bool:
@@ -177,7 +169,3 @@ class Trial:
 
 def _is_noise(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] in _LOGGERS and not hasattr(record, "event")
-
-
-def _smuggler(tool: Tool) -> Agent:
-    return agent(call("smuggle"), "done", tools=[tool], offload={"fetch": AlwaysOffload()})
