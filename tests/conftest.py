@@ -1,5 +1,6 @@
 """Fresh databases and managers: real SQLite, real PostgreSQL, real files."""
 
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,6 +17,10 @@ from tests.postgres import PostgresMissing, PostgresServer, as_maintenance, as_o
 
 if TYPE_CHECKING:
     from tenancy import SessionManager
+
+# Haystack reports its use to a server far away, from threads of its own. Tests talk to this machine only; and a fork
+# beside a thread that is inside OpenSSL may hang. Set before anything imports Haystack, and inherited by all children.
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 DATABASES: Final = ("sqlite", "postgresql")
 #: What `Settings.inline_bytes` is set to: everything in the store, and the default.

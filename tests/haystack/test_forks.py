@@ -1,112 +1,14 @@
-"""Forked workers: a child that opens a manager of its own, and one that goes on with its parent's."""
+"""Forks, from a process that has no other thread at work: none of another test's, which might be inside OpenSSL."""
 
-import threading
-from collections.abc import Callable
-from typing import Any
+import subprocess
+import sys
+from pathlib import Path
 
-import pytest
-from haystack.tools import Tool
-
-from tenancy.manager import SessionManager
-from tenancy.seam.binding import RoutedStore
-from tests.forked import in_a_child
-from tests.haystack.backend import TOPIC, asked, canary, chat_of, fetched, shared_agent, stored_for, stored_in
-from tests.haystack.support import agent, call, is_bound, results_of
+CHECKOUT = Path(__file__).parent.parent.parent
 
 
-def test_a_child_with_a_manager_of_its_own_serves_its_users_beside_its_parent(
-    make_manager: Callable[..., SessionManager],
-) -> None:
-    manager = make_manager(durability="process")
-    shared = shared_agent()
-
-    def served_by_the_child() -> list[str]:
-        with make_manager(durability="process") as own:
-            for user in ("b", "c"):
-                with chat_of(own, user) as session:
-                    shared.run(asked(user), hook_context=session.hook_context)
-            return stored_for(own, "b")
-
-    with chat_of(manager, "a") as session:
-        shared.run(asked("a"), hook_context=session.hook_context)
-        assert in_a_child(served_by_the_child) == [fetched(canary("b"))] * 2
-        shared.run(asked("a"), hook_context=session.hook_context)
-    assert stored_for(manager, "a") == [fetched(canary("a"))] * 4
-    for user in ("b", "c"):
-        assert stored_for(manager, user) == [fetched(canary(user))] * 2
-
-
-def test_a_child_may_go_on_with_its_parents_manager_and_sessions(manager: SessionManager) -> None:
-    shared = shared_agent()
-    session = chat_of(manager, "a")
-    shared.run(asked("a"), hook_context=session.hook_context)
-
-    def served_by_the_child() -> list[Any]:
-        shared.run(asked("a"), hook_context=session.hook_context)
-        with chat_of(manager, "b") as other:
-            shared.run(asked("b"), hook_context=other.hook_context)
-        inherited = len(stored_in(session))
-        # What a child closes is its own.
-        session.close()
-        manager.close()
-        return [inherited, is_bound()]
-
-    for round_ in (1, 2):
-        assert in_a_child(served_by_the_child) == [4 * round_, False]
-        shared.run(asked("a"), hook_context=session.hook_context)
-        assert stored_in(session) == [fetched(canary("a"))] * (2 + 4 * round_)
-    assert stored_for(manager, "b") == [fetched(canary("b"))] * 4
-
-
-def test_a_child_forked_by_a_tool_is_its_users_too_and_nobody_elses(manager: SessionManager) -> None:
-    shared = shared_agent()
-    mine, others = chat_of(manager, "a"), chat_of(manager, "b")
-    said: list[Any] = []
-
-    def served_by_the_child() -> list[Any]:
-        RoutedStore().write(key="child.txt", content=fetched(canary("a")))
-        smuggled = shared.run(asked("b"), hook_context=others.hook_context)
-        others.run(shared, asked("b"))
-        return [results_of(smuggled["messages"])[0][:35], is_bound()]
-
-    def forks(topic: str = "") -> str:
-        said.extend(in_a_child(served_by_the_child))
-        RoutedStore().write(key="parent.txt", content=fetched(canary("a")))
-        return "forked"
-
-    tool = Tool(name="fork", description="Forks.", parameters=TOPIC, function=forks)
-    agent(call("fork"), "done", tools=[tool], offload={}).run(asked("a"), hook_context=mine.hook_context)
-
-    assert said == ["[Not stored: this run has no sessio", True]
-    assert not is_bound()
-    assert stored_in(mine) == [fetched(canary("a"))] * 2
-    assert stored_in(others) == [fetched(canary("b"))] * 2
-
-
-@pytest.mark.parametrize("database_kind", ["postgresql"])
-def test_a_child_forked_while_others_write_goes_on_all_the_same(manager: SessionManager) -> None:
-    # Not on SQLite: its own global locks do not survive a fork beside threads that use it (`stores.sql.Database`).
-    shared = shared_agent()
-    has_ended = threading.Event()
-
-    def writes(user: str) -> None:
-        with chat_of(manager, user) as session:
-            while not has_ended.is_set():
-                session.delete(session.write(fetched(canary(user))))
-
-    def served_by_the_child() -> int:
-        with chat_of(manager, "b") as session:
-            shared.run(asked("b"), hook_context=session.hook_context)
-            return len(stored_in(session))
-
-    writers = [threading.Thread(target=writes, args=(user,)) for user in ("w1", "w2", "w3")]
-    for writer in writers:
-        writer.start()
-    try:
-        assert [in_a_child(served_by_the_child) for _ in range(4)] == [2, 4, 6, 8]
-    finally:
-        has_ended.set()
-        for writer in writers:
-            writer.join()
-    assert stored_for(manager, "b") == [fetched(canary("b"))] * 8
-    assert [stored_for(manager, user) for user in ("w1", "w2", "w3")] == [[], [], []]
+def test_forked_workers_serve_their_users_and_nobody_else() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "tests/haystack/forks.py"]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "12 passed" in done.stdout
