@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from tests.mutations.equivalents import LISTED, ListIsWrong, as_entry, read_equivalents, vanished
-from tests.mutations.groups import GROUPS, Group, Stage, all_mutants
+from tests.mutations.groups import GROUPS, Stage, all_mutants
 from tests.mutations.operators import calls_left_out, elements, patterns, refusals, steps
 from tests.mutations.report import Report
-from tests.mutations.runner import BaselineFailed, Result, Runner
+from tests.mutations.runner import Result
 from tests.mutations.sources import CHECKOUT, Mutant, Source, numbered
 
 ONE = Mutant("names", "stores/names.py", "is_name", "a", "b")
@@ -163,29 +163,3 @@ def test_a_run_is_good_only_if_every_mutant_is_accounted_for() -> None:
         last
         == "all:       2/3 caught, 1 of them by running out of time, 1 change nothing  (0.1 minutes of a processor)"
     )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_mutant_is_caught_by_the_first_test_that_fails_and_survives_without_one() -> None:
-    source = Source.read("stores/names.py")
-    (grammar,) = [mutant for mutant in mutants() if mutant.taken == r'r"[a-z2-7]{32}\Z"' and "$" in mutant.given]
-    word = re.search("mint_name", source.text)
-    assert word is not None
-    harmless = replace(grammar, start=word.start(), end=word.end(), text="mint_name")
-    slow = replace(grammar, start=0, end=0, text="import time\nwhile True: time.monotonic()\n")
-    fatal = replace(grammar, start=0, end=0, text="import nothing_of_this_name\n")
-    stage = Stage(("tests/stores/test_names.py",), "no_name")
-    group = Group("names", "", lambda: iter(()), (stage,))
-    heard: list[Result] = []
-    with Runner([group], workers=2, least_seconds=10) as runner:
-        assert runner.measure(["names"]) > 0
-        results = runner.run([harmless, grammar, slow, fatal, harmless], told=heard.append)
-    assert [result.verdict for result in results] == ["survived", "caught", "caught", "broken", "survived"]
-    assert results[1].by.startswith("tests/stores/test_names.py::test_everything_else_is_no_name")
-    assert results[2].by == "timeout"
-    assert "nothing_of_this_name" in results[3].by
-    assert len(heard) == len(results)
-    failing = Group("names", "", lambda: iter(()), (Stage(("tests/stores/test_names.py",), "nothing is called this"),))
-    with Runner([failing], workers=1) as runner, pytest.raises(BaselineFailed):
-        runner.measure(["names"])
