@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tests.attacks.path_calls import UNSEEN
 from tests.attacks.tracer import Call, Place
+from tests.tracing.path_calls import UNSEEN
 
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
 _AT_REMOVEDIR: Final = 0x200

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.audit import SHAPES, breaches, shapes
-from tests.attacks.path_calls import UNSEEN
 from tests.attacks.tracer import Call, Place, TracingFailed, trace
 from tests.stores.files import INNER, NAME
+from tests.tracing.path_calls import UNSEEN
 
 ROOT = "/data/results"
 HELD = Place(True, f"{ROOT}/{INNER}", NAME)

@@ -1,0 +1,1 @@
+"""What tests need to watch the system calls of a process, and to come between them."""
