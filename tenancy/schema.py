@@ -15,7 +15,7 @@ from stores.database import OUTER_SETTING, blob_table
 from tenancy.quotas import FIELDS
 
 #: The newest revision in `migrations/versions`. A test compares it with alembic's own idea of the head.
-HEAD_REVISION: Final = "0002"
+HEAD_REVISION: Final = "0003"
 VERSION_TABLE: Final = "tenancy_alembic_version"
 
 METADATA: Final = sa.MetaData(
@@ -75,6 +75,13 @@ sa.Index(
     sqlite_where=TENANTS.c.state == "live",
     postgresql_where=TENANTS.c.state == "live",
 )
+#: Which ones an erasure was begun of and not finished, for a cleanup that must not go through all to find them.
+sa.Index(
+    "ix_tenancy_tenants_erasing",
+    TENANTS.c.tenant_id,
+    sqlite_where=TENANTS.c.state == "erasing",
+    postgresql_where=TENANTS.c.state == "erasing",
+)
 
 USERS: Final = sa.Table(
     "tenancy_users",
@@ -95,6 +102,13 @@ sa.Index(
     unique=True,
     sqlite_where=USERS.c.state == "live",
     postgresql_where=USERS.c.state == "live",
+)
+sa.Index(
+    "ix_tenancy_users_erasing",
+    USERS.c.tenant_id,
+    USERS.c.user_id,
+    sqlite_where=USERS.c.state == "erasing",
+    postgresql_where=USERS.c.state == "erasing",
 )
 
 #: A row is one generation of a session: a name that is opened again after its end gets a new row, id and key.
