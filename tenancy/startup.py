@@ -20,6 +20,7 @@ from tenancy.catalogue.identity import RootKey
 from tenancy.catalogue.row_security import maintenance_problem, runtime_problem, version_problem
 from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
+from tenancy.keys.files import remove_leftovers
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.providers import create_key_file, open_key_provider
 from tenancy.quotas import Limits
@@ -67,7 +68,8 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
         # Two processes may start at once: the one that comes second takes the first one's key.
         with contextlib.suppress(FileExistsError):
             create_key_file(keys)
-    elif has_store and not has_catalogue:
+    remove_leftovers(keys)
+    if has_store and not has_catalogue:
         raise ConfigurationError(
             f"The catalogue {catalogue} is missing although it was there before. Restore it before starting."
         )

@@ -34,6 +34,7 @@ def _init_directory(place: Place) -> list[str]:
 
 
 def _init_settings(place: Place) -> list[str]:
+    from tenancy.keys.files import remove_leftovers
     from tenancy.keys.providers import create_key_file, open_key_provider
     from tenancy.upgrade import check, upgrade
 
@@ -72,6 +73,8 @@ def _init_settings(place: Place) -> list[str]:
         except FileExistsError:
             # Somebody else's `init` was faster, and theirs is as good.
             pass
+    if key_file is not None:
+        remove_leftovers(key_file)
     store = place.store_directory()
     if store is not None and not store.exists():
         created.append("store")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import secrets
 import stat
 from datetime import UTC, datetime
@@ -11,6 +12,7 @@ from tenancy.errors import ConfigurationError
 from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, new_entry, render_keyset
 
 _OWNER_ONLY = 0o600
+_RANDOM_BYTES = 8
 
 
 def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
@@ -35,7 +37,9 @@ def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
             with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
                 return file.read(MAX_DOCUMENT_BYTES + 1)
     finally:
-        os.close(descriptor)
+        # Nothing was written, so nothing can be lost.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
     raise ConfigurationError(f"The key file {path} {fault or 'cannot be read'}.")
 
 
@@ -71,8 +75,22 @@ def create_key_file(path: Path) -> None:
         raise FileExistsError("There is such a key file already.")
 
 
+def remove_leftovers(path: Path) -> None:
+    """
+    Remove what making this key file has left behind where a process died at it: a copy of the key, which nobody would
+    think of when the key is destroyed.
+
+    :param path: The key file, which must be there: whoever is still making one of that name was outrun anyway.
+    """
+    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
+    # The next start tries again. It is no reason not to start.
+    with contextlib.suppress(OSError):
+        for name in filter(temporary.fullmatch, os.listdir(path.parent)):
+            os.unlink(path.parent / name)
+
+
 def _create_in(directory: int, name: str) -> bool:
-    temporary = f".{name}.{secrets.token_hex(8)}"
+    temporary = f".{name}.{secrets.token_hex(_RANDOM_BYTES)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(temporary, flags, _OWNER_ONLY, dir_fd=directory)
     try:
@@ -83,11 +101,22 @@ def _create_in(directory: int, name: str) -> bool:
             file.write(render_keyset((entry,)))
             file.flush()
             os.fsync(descriptor)
-        # A link is refused when the name is taken; a rename would replace what has it.
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
-            os.fsync(directory)
-            return True
+        return _give_name(directory, temporary, name)
     finally:
-        os.unlink(temporary, dir_fd=directory)
-    return False
+        # What stays behind is removed by `remove_leftovers`.
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+
+
+def _give_name(directory: int, temporary: str, name: str) -> bool:
+    try:
+        # A link is refused when the name is taken; a rename would replace what has it.
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        # Somebody was faster and took our file for a leftover.
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+        return False
+    os.fsync(directory)
+    return True

@@ -1,5 +1,6 @@
 import base64
 import copy
+import errno
 import json
 import os
 import socket
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
-from tenancy.keys.files import read_key_file
+from tenancy.keys.files import read_key_file, remove_leftovers
 from tenancy.keys.keyset import KeysetError, KeyState, new_entry, parse_keyset, render_keyset
 from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import UnknownKey, WrappedKey, create_key_file, open_key_provider
@@ -285,6 +286,53 @@ def test_a_key_file_is_never_replaced(tmp_path, there):
     assert sorted(os.listdir(tmp_path)) == names
     assert path.lstat().st_ino == status.st_ino
     assert target.read_bytes() == b"mine"
+
+
+def test_who_is_slower_and_taken_for_dead_finds_the_first_ones_key_file(tmp_path, monkeypatch):
+    path, link = tmp_path / "keys.json", os.link
+
+    def outrun(source, *arguments, **settings):
+        # Another process makes the file, starts, and removes what it takes for leftovers.
+        monkeypatch.setattr(os, "link", link)
+        create_key_file(path)
+        remove_leftovers(path)
+        link(source, *arguments, **settings)
+
+    monkeypatch.setattr(os, "link", outrun)
+    with pytest.raises(FileExistsError):
+        create_key_file(path)
+    assert os.listdir(tmp_path) == ["keys.json"]
+    assert len(open_key_provider(f"file:{path}").primary_key_id) == 16
+
+
+def test_a_key_file_whose_first_name_cannot_be_removed_is_made_all_the_same(tmp_path, monkeypatch):
+    path = tmp_path / "keys.json"
+
+    def unlink(*_, **__):
+        raise OSError(errno.EINTR, "interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "unlink", unlink)
+        create_key_file(path)
+        remove_leftovers(path)
+    assert len(os.listdir(tmp_path)) == 2
+    remove_leftovers(path)
+    assert os.listdir(tmp_path) == ["keys.json"]
+
+
+def test_a_key_file_that_was_read_is_read_whatever_closing_it_says(tmp_path, monkeypatch):
+    path = tmp_path / "keys.json"
+    create_key_file(path)
+    close = os.close
+
+    def failing(descriptor):
+        close(descriptor)
+        raise OSError(errno.EIO, "lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tenancy.keys.files.os.close", failing)
+        provider = open_key_provider(f"file:{path}")
+    assert len(provider.primary_key_id) == 16
 
 
 def test_a_key_file_that_cannot_be_made_leaves_nothing(tmp_path):
