@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from stores import system_errors
 from stores.connections import Durability
 from stores.database import DatabaseStore
 from stores.errors import Conflict, StoreDenied, StoreError
@@ -55,11 +56,16 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
     require_durability(durability)
     if not _is_text(os.path.abspath(path)):
         raise ConfigurationError("The name of the data directory is not valid text; give it another name.")
+    with _in_our_words():
+        return _prepare_local(path, durability=durability)
+
+
+def _prepare_local(path: Path, *, durability: Durability) -> Parts:
     _make_private(path)
     folder = Path(os.path.realpath(path))
     catalogue, keys, results = folder / CATALOGUE_FILE, folder / KEY_FILE, folder / RESULTS_FOLDER
     # In the reverse order of their making, so that the first start of another process is never half seen.
-    has_store, has_catalogue = os.path.lexists(results), catalogue.exists()
+    has_store, has_catalogue = _is_there(results), catalogue.exists()
     if not keys.exists():
         if has_catalogue or has_store:
             raise ConfigurationError(
@@ -101,7 +107,8 @@ def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int)
     """
     database, maintenance, keyring = parts.database, parts.maintenance, parts.keyring
     try:
-        require_schema(database)
+        with _in_our_words():
+            require_schema(database)
         require_roles(database, maintenance)
         catalogue = across = Catalogue(database, clock=clock, defaults=defaults)
         if maintenance is not None:
@@ -231,6 +238,27 @@ def require_inline_bytes(value: int) -> int:
     if type(value) is not int or value < 0:
         raise ConfigurationError("inline_bytes must be a whole number of at least 0.")
     return value
+
+
+@contextlib.contextmanager
+def _in_our_words() -> Iterator[None]:
+    # A look at a path may fail for reasons that say nothing about it: too many open files, a disk that does not answer.
+    try:
+        with system_errors.translated():
+            yield
+    except StoreDenied as error:
+        raise ConfigurationError(str(error)) from None
+    except StoreError as error:
+        raise as_tenancy_error(error) from None
+
+
+def _is_there(path: Path) -> bool:
+    # `os.path.lexists` would take every error for a no.
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _make_private(path: Path) -> None:

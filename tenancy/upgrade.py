@@ -16,6 +16,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from stores import system_errors
 from stores.connections import create_sqlite_file, parse_url
 from stores.driver_errors import PostgresErrors, SqliteErrors
 from stores.errors import StoreDenied, StoreError
@@ -254,7 +255,8 @@ def _opened(
 @contextmanager
 def _in_our_words(database: Database, setting: str = "database_url") -> Iterator[None]:
     try:
-        yield
+        with system_errors.translated():
+            yield
     except StoreError as error:
         raise _translated(error, setting) from None
     except sa.exc.DBAPIError as error:

@@ -1,5 +1,6 @@
 """`SessionManager.local`: one private directory, made at once or refused in one sentence with nothing changed."""
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -17,7 +18,16 @@ from typing import Any
 
 import pytest
 
-from tenancy import ConfigurationError, Lifetime, Limits, SchemaOutdated, SessionManager, TenancyError
+from tenancy import (
+    ConfigurationError,
+    Lifetime,
+    Limits,
+    SchemaOutdated,
+    SessionManager,
+    StorageFull,
+    StorageUnavailable,
+    TenancyError,
+)
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.providers import create_key_file
 
@@ -347,6 +357,59 @@ def test_what_was_interrupted_while_it_was_made_is_finished_the_next_time(folder
         session = manager.session(**WHO)
         assert session.read(session.write("x")) == "x"
     assert (folder / "keys.json").read_bytes() == key
+
+
+def test_a_copy_of_the_key_that_a_killed_start_left_is_removed_by_the_next_one(folder: Path, used: str) -> None:
+    # Killed between the link that gives the key file its name and the removal of the first name.
+    os.link(folder / "keys.json", folder / f".keys.json.{'0f' * 8}")
+    # Killed before that link, with a key that nobody uses.
+    (folder / f".keys.json.{'1e' * 8}").write_bytes(b"{}")
+    others = [".keys.json.backup", ".keys.json.0f0f", f"keys.json.{'0f' * 8}"]
+    for name in others:
+        (folder / name).write_bytes(b"of somebody else")
+    with SessionManager.local(folder) as manager:
+        assert manager.session(**WHO).read(used) == "kept"
+    assert sorted(path.name for path in folder.iterdir() if "keys.json" in path.name) == sorted(["keys.json", *others])
+
+
+@pytest.mark.parametrize("look", ["lstat", "exists"])
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (errno.EMFILE, StorageUnavailable),
+        (errno.EIO, StorageUnavailable),
+        (errno.EINTR, StorageUnavailable),
+        (errno.ENOSPC, StorageFull),
+        (errno.EACCES, ConfigurationError),
+    ],
+)
+def test_a_start_that_cannot_even_look_at_its_files_says_so_in_our_words(
+    folder: Path, used: str, monkeypatch: pytest.MonkeyPatch, look: str, code: int, answer: type[TenancyError]
+) -> None:
+    real = getattr(Path, look)
+    calls = 0
+
+    def count(path: Path) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(code, os.strerror(code), "/a/path/that/nobody/must/see")
+        return real(path)
+
+    fails_at = 0
+    monkeypatch.setattr(Path, look, count)
+    SessionManager.local(folder).close()
+    looks = calls
+    assert looks > 1
+    for fails_at in range(1, looks + 1):  # noqa: B007 - read by `count`
+        calls = 0
+        with pytest.raises(answer) as refusal:
+            SessionManager.local(folder)
+        assert type(refusal.value) is answer
+        assert "nobody/must/see" not in str(refusal.value)
+    fails_at = 0
+    with SessionManager.local(folder) as manager:
+        assert manager.session(**WHO).read(used) == "kept"
 
 
 def test_a_refused_start_leaves_no_key_in_memory(folder: Path, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
