@@ -38,11 +38,26 @@ def open_root(path: str | os.PathLike[str], *, sync: bool) -> int:
         try:
             _require_safe(descriptor, created=created)
             if sync:
-                _sync(parent)
+                # Also for a root that was there before: whoever made it may have died before coming to this line.
+                sync_names(parent)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor
+
+
+def sync_names(directory: str | os.PathLike[str]) -> None:
+    """
+    Have the names in a directory on disk, as far as this process may open it.
+
+    :raises StoreError: If the system cannot do it.
+    """
+    with translated(), suppress(PermissionError):  # then somebody with more rights made what is in it for us
+        opened = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def _open(path: str, *, parent: int | None = None) -> int | None:
@@ -88,13 +103,3 @@ def _require_safe(descriptor: int, *, created: bool) -> None:
     if not created:
         raise StoreDenied(f"The root of the store has mode {mode:04o}, which others may use; set it to 0700.")
     os.fchmod(descriptor, DIRECTORY_MODE)
-
-
-def _sync(parent: str) -> None:
-    # Also for a root that was there before: whoever made it may have died before coming to this line.
-    with suppress(PermissionError):  # then somebody with more rights made the root for us
-        above = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)

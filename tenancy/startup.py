@@ -14,6 +14,7 @@ from stores.connections import Durability
 from stores.database import DatabaseStore
 from stores.errors import Conflict, StoreDenied, StoreError
 from stores.location import open_store
+from stores.roots import sync_names
 from stores.sql import Database
 from tenancy.backend import Backend
 from tenancy.catalogue import Catalogue
@@ -63,6 +64,10 @@ def prepare_local(path: Path, *, durability: Durability) -> Parts:
 def _prepare_local(path: Path, *, durability: Durability) -> Parts:
     _make_private(path)
     folder = Path(os.path.realpath(path))
+    if durability == "power":
+        # No file is safe before the directories that lead to it are. Also for one that was there before: whoever made
+        # it may not have come to this line.
+        sync_names(folder.parent)
     catalogue, keys, results = folder / CATALOGUE_FILE, folder / KEY_FILE, folder / RESULTS_FOLDER
     # In the reverse order of their making, so that the first start of another process is never half seen.
     has_store, has_catalogue = _is_there(results), catalogue.exists()

@@ -30,6 +30,7 @@ from tenancy import (
 )
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.providers import create_key_file
+from tests.stores.files import record_syncs
 
 WHO = {"tenant": "acme", "user": "ann"}
 
@@ -84,6 +85,31 @@ def test_what_was_written_is_there_when_the_directory_is_opened_again(folder: Pa
             session = manager.session(**WHO)
             assert session.read(used) == "kept"
             assert len(list(session.results())) == 2
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_directory_itself_survives_power_loss_where_its_contents_are_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    if not is_new:
+        folder.mkdir(mode=0o700)
+    synced = record_syncs(monkeypatch)
+    SessionManager.local(folder, durability="process").close()
+    assert folder.parent.stat().st_ino not in synced
+    SessionManager.local(folder).close()
+    assert folder.parent.stat().st_ino in synced
+
+
+def test_a_directory_that_cannot_be_made_safe_is_no_place_for_anything(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageUnavailable):
+        SessionManager.local(folder)
+    assert os.listdir(folder) == []
 
 
 def test_twelve_threads_that_open_one_fresh_directory_share_one_catalogue_and_one_key(folder: Path) -> None:
