@@ -127,10 +127,14 @@ class Tracer:
             elif task not in self._started and stop == signal.SIGSTOP:
                 self._started.add(task)  # a new thread or child, which the kernel stops for us
             elif until_stopped and stop == signal.SIGSTOP:
-                self._resume = _CONTINUE
+                self.let_run()
             elif status >> 16 == 0:
                 passed_on = stop
             self._go_on(task, passed_on)
+
+    def let_run(self) -> None:
+        """Let the child run on from the next stop to its end, or to a SIGSTOP of its own, without another."""
+        self._resume = _CONTINUE
 
     def request(self, request: int, task: int, address: int, data: int) -> None:
         """

@@ -1,0 +1,1 @@
+"""Errors and deaths at every system call, and deaths at random."""
