@@ -173,7 +173,13 @@ _user = (
 )
 
 
-def _listing(*of_whom: sa.ColumnElement[bool]) -> Statement:
+_after_session = SESSIONS.c.session_id > sa.bindparam("after_session", type_=sa.String)
+_after = sa.tuple_(SESSIONS.c.tenant_id, SESSIONS.c.session_id) > sa.tuple_(
+    sa.bindparam("after_tenant", type_=sa.String), sa.bindparam("after_session", type_=sa.String)
+)
+
+
+def _listing(*of_whom: sa.ColumnElement[bool], after: sa.ColumnElement[bool]) -> Statement:
     # First the page, in the order of the primary key, then what belongs to it, looked up row by row: joined, every page
     # would sort all sessions there are, or go through all users of a tenant. A live session has a live user and tenant.
     page = (
@@ -182,8 +188,7 @@ def _listing(*of_whom: sa.ColumnElement[bool]) -> Statement:
             *of_whom,
             unindexed(SESSIONS.c.state) == "live",
             unindexed(SESSIONS.c.expires_at_us) > now_us(),
-            sa.tuple_(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
-            > sa.tuple_(sa.bindparam("after_tenant", type_=sa.String), sa.bindparam("after_session", type_=sa.String)),
+            after,
         )
         .order_by(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
         .limit(sa.bindparam("page", type_=sa.Integer))
@@ -211,6 +216,8 @@ def _listing(*of_whom: sa.ColumnElement[bool]) -> Statement:
     )
 
 
-LIST_ALL: Final = _listing()
-LIST_TENANT: Final = _listing(_of_tenant)
-LIST_USER: Final = _listing(_of_tenant, SESSIONS.c.user_id == _user)
+LIST_ALL: Final = _listing(after=_after)
+# Within one tenant SQLite finds the beginning of a page by the session alone; by both it would go through all pages
+# before it.
+LIST_TENANT: Final = _listing(_of_tenant, after=_after_session)
+LIST_USER: Final = _listing(_of_tenant, SESSIONS.c.user_id == _user, after=_after_session)
