@@ -18,6 +18,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.pool import QueuePool
 
 from stores.errors import StoreDenied
+from stores.reserve import Reserve
 
 #: What a commit survives: `"power"`: power loss. `"process"`: the death of the process.
 Durability = Literal["power", "process"]
@@ -64,16 +65,17 @@ def create_sqlite_file(path: Path) -> None:
         ) from None
 
 
-def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float) -> Engine:
+def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None) -> Engine:
     """
     Make the pool of connections to one database. The driver is in autocommit; transactions are begun by hand.
 
+    :param reserve: Of a SQLite file.
     :raises ValueError: If the driver is not installed.
     """
     if url.get_backend_name() == "sqlite":
         return sa.create_engine(
             "sqlite+pysqlite://",
-            creator=partial(_connect_sqlite, url.database or "", durability, lock_wait_seconds),
+            creator=partial(_connect_in_any_case, url.database or "", durability, lock_wait_seconds, reserve),
             poolclass=QueuePool,
             pool_size=_POOL_SIZE,
             max_overflow=_POOL_OVERFLOW,
@@ -93,6 +95,18 @@ def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float
     event.listen(engine, "connect", _postgres_preparation(durability, lock_wait_seconds))
     event.listen(engine, "checkout", _replace_if_dead)
     return engine
+
+
+def _connect_in_any_case(
+    path: str, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None
+) -> sqlite3.Connection:
+    while True:
+        try:
+            return _connect_sqlite(path, durability, lock_wait_seconds)
+        except sqlite3.OperationalError:
+            # The first connection makes files, the log and its index: on a full disk nobody could come in to make room.
+            if reserve is None or not reserve.is_needed() or not reserve.give_up():
+                raise
 
 
 def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float) -> sqlite3.Connection:

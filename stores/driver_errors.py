@@ -4,6 +4,7 @@ import sqlite3
 from typing import Any, Final, Protocol
 
 from stores.errors import Conflict, StoreDenied, StoreError, StoreFull, StoreUnavailable
+from stores.reserve import Reserve
 
 
 class DriverErrors(Protocol):
@@ -19,14 +20,25 @@ class DriverErrors(Protocol):
         """
 
 
+#: What SQLite says when it can make no file, or none larger: of a full disk as of any other trouble.
+_MAY_BE_FULL: Final = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
+
+
 class SqliteErrors:
+    """
+    :param reserve: Knows whether the disk is full, which SQLite does not always say.
+    """
+
     driver: tuple[type[BaseException], ...] = (sqlite3.Error,)
+
+    def __init__(self, reserve: Reserve) -> None:
+        self._reserve = reserve
 
     def translate(self, error: BaseException | None) -> StoreError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if isinstance(error, sqlite3.IntegrityError):
             return Conflict("A constraint refused the statement.")
-        if code == sqlite3.SQLITE_FULL:
+        if code == sqlite3.SQLITE_FULL or (code in _MAY_BE_FULL and self._reserve.is_needed()):
             return StoreFull("The disk of the database is full.")
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
             return StoreDenied("The database file is read-only for this process.")

@@ -31,7 +31,7 @@ from stores.errors import BlobExists, BlobNotFound, StoreError, StoreUnavailable
 from stores.names import is_name, require_name
 from stores.ranges import require_range
 from stores.roots import open_root
-from stores.system_errors import translated
+from stores.system_errors import is_full, translated
 from stores.trash import Trash
 
 #: How often a room is made again when its outer directory, being empty, is removed at the same moment.
@@ -195,7 +195,7 @@ class FilesystemNamespace:
         moved = None
         with suppress(FileNotFoundError), self._opened_outer(root) as outer:
             with suppress(FileNotFoundError):
-                moved = self._store._trash.take(root.descriptor, directory=outer, name=self._inner)
+                moved = self._take(root, outer)
             with suppress(OSError):  # there are other rooms in it; or it stays, empty
                 os.rmdir(self._outer, dir_fd=root.descriptor)
             if self._store._syncs:
@@ -203,6 +203,16 @@ class FilesystemNamespace:
         if self._store._syncs:
             os.fsync(root.descriptor)
         return moved
+
+    def _take(self, root: Directory, outer: int) -> str | None:
+        try:
+            return self._store._trash.take(root.descriptor, directory=outer, name=self._inner)
+        except OSError as error:
+            if not is_full(error):
+                raise
+        # Not even room for the trash or for one more name in it: then file by file, where the room is.
+        self._store._trash.empty_in_place(outer, name=self._inner)
+        return None
 
     @contextmanager
     def _room(self, *, create: bool = False, trusts_kept: bool = False) -> Iterator[tuple[Directory, Directory]]:

@@ -7,7 +7,7 @@ No driver exception leaves this module.
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,8 +15,9 @@ import sqlalchemy as sa
 
 from stores.connections import Durability, make_engine, parse_url
 from stores.driver_errors import DriverErrors, PostgresErrors, SqliteErrors
-from stores.errors import StoreUnavailable
+from stores.errors import StoreError, StoreFull, StoreUnavailable
 from stores.locks import ProcessLock
+from stores.reserve import RESERVE_BYTES, Reserve
 from stores.transactions import LocalSettings, Statement, Transaction, set_local
 
 __all__ = ["LOCK_WAIT_SECONDS", "Database", "LocalSettings", "Statement", "Transaction"]
@@ -36,16 +37,29 @@ class Database:
     :param url: `sqlite:///PATH` or `postgresql+psycopg://…`.
     :param durability: `"power"`: a commit survives power loss. `"process"`: it survives the death of this process
         (SQLite `synchronous=NORMAL`, PostgreSQL `synchronous_commit=off`).
+    :param reserve_bytes: On SQLite, how much room is set aside on its disk for what gives room back; `0` for none.
     :raises ValueError: If the URL is of another kind or the driver is not installed. The message has no part of it.
     """
 
-    def __init__(self, url: str, *, durability: Durability = "power", lock_wait_seconds: float = LOCK_WAIT_SECONDS):
+    def __init__(
+        self,
+        url: str,
+        *,
+        durability: Durability = "power",
+        lock_wait_seconds: float = LOCK_WAIT_SECONDS,
+        reserve_bytes: int = RESERVE_BYTES,
+    ) -> None:
         self.durability = durability
         self.lock_wait_seconds = lock_wait_seconds
         self.url = parse_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        self.engine = make_engine(self.url, durability=durability, lock_wait_seconds=lock_wait_seconds)
-        self._errors: DriverErrors = SqliteErrors() if self.is_sqlite else PostgresErrors()
+        path = self.sqlite_path
+        self._reserve = None if path is None else Reserve(path, size_bytes=reserve_bytes)
+        self.engine = make_engine(
+            self.url, durability=durability, lock_wait_seconds=lock_wait_seconds, reserve=self._reserve
+        )
+        #: What the driver's exceptions mean.
+        self.errors: DriverErrors = PostgresErrors() if self._reserve is None else SqliteErrors(self._reserve)
         self._owner_pid = os.getpid()
         self._taking_over = ProcessLock()
         # SQLite's own busy handler polls and is unfair; within one process writers queue here instead.
@@ -89,7 +103,7 @@ class Database:
             try:
                 self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
                 try:
-                    transaction = Transaction(connection, self.dialect, self._errors)
+                    transaction = Transaction(connection, self.dialect, self.errors)
                     yield transaction
                     if not transaction.is_committed:
                         self._command(connection, "COMMIT")
@@ -115,14 +129,14 @@ class Database:
         with self._checked_out() as connection:
             if not snapshot:
                 every_time = None if self.is_sqlite else local or {}
-                yield Transaction(connection, self.dialect, self._errors, every_time=every_time)
+                yield Transaction(connection, self.dialect, self.errors, every_time=every_time)
                 return
             if self.is_sqlite:
                 self._command(connection, "BEGIN")
             else:
                 self._together(connection, _BEGIN_SNAPSHOT, local=local)
             try:
-                yield Transaction(connection, self.dialect, self._errors)
+                yield Transaction(connection, self.dialect, self.errors)
             finally:
                 self._abandon(connection)
 
@@ -132,7 +146,34 @@ class Database:
 
         :param connection: A driver connection of this database, inside an open transaction.
         """
-        return Transaction(connection, self.dialect, self._errors)
+        return Transaction(connection, self.dialect, self.errors)
+
+    def require_room(self) -> None:
+        """
+        Make sure that there is a reserve on the disk of a SQLite file, before anything makes that file grow.
+
+        :raises StoreFull: If it was given up and there is no room yet to make it again.
+        """
+        if self._reserve is not None:
+            self._reserve.require()
+
+    def give_up_reserve(self) -> bool:
+        """
+        Give up a part of the reserve for a transaction that takes something away and found the disk full.
+
+        :returns: Whether there was any left, and the transaction should be tried again.
+        """
+        if self._reserve is None or not self._reserve.give_up():
+            return False
+        with suppress(StoreError):
+            # What is in the log and can be moved makes room in it, without any more of the disk.
+            self._checkpoint("PASSIVE")
+        return True
+
+    def restore_reserve(self) -> None:
+        """Make again what was given up of the reserve, as far as there is room for it."""
+        if self._reserve is not None:
+            self._reserve.restore()
 
     def checkpoint(self, *, truncate: bool = False) -> bool:
         """
@@ -140,14 +181,23 @@ class Database:
 
         :param truncate: Also cut the log to nothing, so that no overwritten page is left in it.
         :returns: Whether all of it was moved.
+        :raises StoreFull: If the disk is full even without the reserve. The log is as it was.
         """
         if not self.is_sqlite:
             return True
+        while True:
+            try:
+                return self._checkpoint("TRUNCATE" if truncate else "PASSIVE")
+            except StoreFull:
+                if not self.give_up_reserve():
+                    raise
+
+    def _checkpoint(self, mode: str) -> bool:
         with self._checked_out() as connection:
             try:
-                row = connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if truncate else 'PASSIVE'})").fetchone()
-            except self._errors.driver as error:
-                raise self._errors.translate(error) from None
+                row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            except self.errors.driver as error:
+                raise self.errors.translate(error) from None
         busy, in_log, moved = row
         return bool(busy == 0 and in_log == moved)
 
@@ -155,6 +205,8 @@ class Database:
         """Close every connection. May be repeated; later transactions raise `StoreUnavailable`."""
         self._closed = True
         self.engine.dispose()
+        # SQLite's log went with its last connection.
+        self.restore_reserve()
 
     @contextmanager
     def _checked_out(self) -> Iterator[Any]:
@@ -167,9 +219,9 @@ class Database:
         except sa.exc.TimeoutError:
             raise StoreUnavailable("No database connection became free in time.") from None
         except sa.exc.DBAPIError as error:
-            raise self._errors.translate(error.orig) from None
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
+            raise self.errors.translate(error.orig) from None
+        except self.errors.driver as error:
+            raise self.errors.translate(error) from None
         try:
             yield pooled.driver_connection
         except BaseException as error:
@@ -218,29 +270,29 @@ class Database:
                     connection.execute(text)
                 if local:
                     set_local(connection, local)
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
+        except self.errors.driver as error:
+            raise self.errors.translate(error) from None
         except BaseException:
-            self._errors.interrupted(connection)
+            self.errors.interrupted(connection)
             raise
 
     def _command(self, connection: Any, text: str) -> None:
         try:
             connection.execute(text)
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
+        except self.errors.driver as error:
+            raise self.errors.translate(error) from None
         except BaseException:
-            self._errors.interrupted(connection)
+            self.errors.interrupted(connection)
             raise
 
     def _abandon(self, connection: Any) -> None:
         try:
             connection.rollback()
-        except self._errors.driver:
+        except self.errors.driver:
             # The connection is gone, and the transaction with it. The pool learns of it by the error on its way out.
             return
         except BaseException:
-            self._errors.interrupted(connection)
+            self.errors.interrupted(connection)
             raise
 
 

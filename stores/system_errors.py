@@ -27,8 +27,13 @@ def translated(*, reading: bool = False) -> Iterator[None]:
         raise _translate(error, reading=reading) from None
 
 
+def is_full(error: OSError) -> bool:
+    """Tell whether a disk, a quota or a directory had no room left."""
+    return error.errno in _FULL
+
+
 def _translate(error: OSError, *, reading: bool) -> StoreError:
-    if error.errno in _FULL:
+    if is_full(error):
         return StoreFull("The disk of the store is full.")
     if error.errno in _DENIED:
         return StoreDenied("The operating system does not let this process do that in the store's directory.")

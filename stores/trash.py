@@ -52,6 +52,12 @@ class Trash:
             while waiting:
                 waiting += self._remove(trash, waiting.pop())
 
+    def empty_in_place(self, directory: int, *, name: str) -> None:
+        """Remove an entry of `directory` and all in it without moving it first, so that it needs no room anywhere."""
+        waiting = [name]
+        while waiting:
+            waiting += self._remove(directory, waiting.pop())
+
     def _remove(self, trash: int, name: str) -> list[str]:
         if unlink(trash, name):
             return []

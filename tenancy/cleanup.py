@@ -6,12 +6,12 @@ Any number of workers may run at once, without a leader; whatever one leaves hal
 
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from stores.errors import Conflict, StoreError
+from stores.errors import Conflict, StoreError, StoreFull
 from tenancy.backend import Backend, names_of_rows
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
@@ -98,21 +98,23 @@ class Cleaner:
                 complete = failures == 0
         if complete:
             self._reclaim.mark_cleaned()
-        self._catalogue.database.checkpoint()
+        with contextlib.suppress(StoreFull):
+            self._catalogue.database.checkpoint()
+        self._catalogue.database.restore_reserve()
         return _report(removed, dry_run=False, complete=complete)
 
     def _steps(self, batch_size: int) -> Generator[Callable[[], Removed], None, None]:
         # Keys before bytes before rows: after the first loop nothing that has expired can be read by anybody.
-        while self._reclaim.end_expired(page=batch_size):
+        for _ in _pages(self._reclaim.end_expired, batch_size):
             yield Removed
         results: set[Doomed] = set()
         sessions: set[Ids] = set()
         try:
             for doom in (self._reclaim.doom_expired, self._reclaim.doom_stale):
-                while doomed := doom(page=batch_size):
+                for doomed in _pages(doom, batch_size):
                     results.update(doomed)
                     yield from (partial(_done, self.finish, one, results) for one in doomed)
-            while ended := self._reclaim.claim_ended(page=batch_size):
+            for ended in _pages(self._reclaim.claim_ended, batch_size):
                 sessions.update(ended)
                 yield from (partial(_done, self.remove_session, ids, sessions) for ids in ended)
         finally:
@@ -169,6 +171,25 @@ class Cleaner:
         with contextlib.suppress(Conflict):
             self._catalogue.erasure.finish(erasing)
         return removed
+
+
+def _pages(find: Callable[..., list[_T]], size: int) -> Iterator[list[_T]]:
+    """
+    Call `find` with a page size until it finds nothing.
+
+    On a disk so full that not even the reserve has room for that much at once, go on with less.
+    """
+    while True:
+        try:
+            found = find(page=size)
+        except StoreFull:
+            if size == 1:
+                raise
+            size = max(1, size // 10)
+        else:
+            if not found:
+                return
+            yield found
 
 
 def _done(work: Callable[[_T], Removed], one: _T, left: set[_T]) -> Removed:

@@ -18,7 +18,6 @@ from sqlalchemy import event
 
 from stores import system_errors
 from stores.connections import create_sqlite_file, parse_url
-from stores.driver_errors import PostgresErrors, SqliteErrors
 from stores.errors import StoreDenied, StoreError
 from stores.sql import Database, Statement
 from tenancy.errors import AlreadyRunning, ConfigurationError, SchemaOutdated, TenancyError
@@ -260,8 +259,7 @@ def _in_our_words(database: Database, setting: str = "database_url") -> Iterator
     except StoreError as error:
         raise _translated(error, setting) from None
     except sa.exc.DBAPIError as error:
-        errors = SqliteErrors() if database.is_sqlite else PostgresErrors()
-        raise _translated(errors.translate(error.orig), setting) from None
+        raise _translated(database.errors.translate(error.orig), setting) from None
 
 
 def _translated(error: StoreError, setting: str) -> TenancyError:

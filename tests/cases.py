@@ -62,6 +62,7 @@ _BY_FILE: Final[Mapping[str, tuple[str, ...]]] = {
     "tests/stores/test_trash.py": ("filesystem",),
     "tests/attacks/": ("filesystem",),
     "tests/power_loss/test_power_loss.py": ("sqlite", "filesystem", "inline"),
+    "tests/full_disk/": ("sqlite", "filesystem", "inline"),
     # A data directory: SQLite, files, and small results inline.
     "tests/core/test_local.py": ("sqlite", "filesystem", "inline"),
     "tests/core/test_lost_catalogue.py": ("sqlite", "filesystem", "inline"),

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from stores.sql import Statement, Transaction
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import effective_limits, lock_owner, read_counters, read_limits, usage, write_limits
+from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import Ids, end_session
 from tenancy.catalogue.tenants import find_tenant
@@ -80,6 +81,7 @@ class AdministrationTable:
             owner = self._find(transaction, tenant=tenant, user=user, session=session)
             return None if owner is None else read_limits(transaction, owner.tenant_id, owner.owner_id)
 
+    @even_on_a_full_disk
     def set_limits(self, limits: Limits, *, tenant: str, user: str | None, session: str | None) -> bool:
         """Replace what is set exactly there. Returns whether there is such a tenant, user or session."""
         with self._access.writing_named(tenant) as transaction:
@@ -89,6 +91,7 @@ class AdministrationTable:
             write_limits(transaction, owner.tenant_id, owner.owner_id, limits)
         return True
 
+    @even_on_a_full_disk
     def end(self, scope: Scope) -> tuple[Ids, int] | None:
         """
         End the session of this scope, if there is one, and destroy its keys. One that has expired counts.

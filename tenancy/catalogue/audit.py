@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from stores.sql import Statement
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import set_counters
+from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.result_rows import StoredResult, stored_result
 from tenancy.catalogue.result_statements import stored_columns, with_keys
@@ -208,6 +209,7 @@ class AuditTable:
         """Count blobs of this database that no row knows of."""
         return self._count(_UNKNOWN_BLOBS)
 
+    @even_on_a_full_disk
     def drifts(self, *, repair: bool = False) -> list[Drift]:
         """
         Compare every counter with its rows, all in one state of the database.

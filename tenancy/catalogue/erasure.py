@@ -14,6 +14,7 @@ from stores.names import mint_name
 from stores.sql import Statement, Transaction
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import close_counters, remove_all_limits, remove_counters
+from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.catalogue.sessions import end_session
 from tenancy.catalogue.tenants import find_tenant
@@ -152,6 +153,7 @@ class ErasureTable:
         self._access = access
         self._moments = moments
 
+    @even_on_a_full_disk
     def begin_user(self, *, tenant: str, user: str) -> list[Erasing]:
         """
         End every session of a user and destroy its keys, and open a receipt; or find an erasure that was interrupted.
@@ -180,6 +182,7 @@ class ErasureTable:
         self._open_receipt(transaction, tenant_id, receipt_id, "user", keys)
         return Erasing(tenant_id, user_id, receipt_id)
 
+    @even_on_a_full_disk
     def begin_tenant(self, *, tenant: str) -> list[Erasing]:
         """
         Destroy a tenant's keys and end all its sessions, and open a receipt; or find an interrupted erasure.
@@ -207,6 +210,7 @@ class ErasureTable:
         self._open_receipt(transaction, tenant_id, receipt_id, "tenant", keys)
         return Erasing(tenant_id, None, receipt_id)
 
+    @even_on_a_full_disk
     def end_rest(self, erasing: Erasing) -> None:
         """
         End the sessions that were created while an erasure began. None can be created after it has begun.
@@ -238,6 +242,7 @@ class ErasureTable:
             tenants = [Erasing(row[0], None, row[1]) for row in transaction.all(_UNFINISHED_TENANTS)]
             return tenants + [Erasing(*row) for row in transaction.all(_UNFINISHED_USERS)]
 
+    @even_on_a_full_disk
     def finish(self, erasing: Erasing) -> None:
         """
         Remove the last rows of an erased owner and close its receipt. Its sessions must be gone.

@@ -14,6 +14,7 @@ from stores.sql import Statement, Transaction
 from tenancy.catalogue import reclaim_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import read_counters, refund, remove_counters
+from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.results import LEASE_US
@@ -42,6 +43,7 @@ class ReclaimTable:
         self._access = access
         self._moments = moments
 
+    @even_on_a_full_disk
     def end_expired(self, *, page: int, tenant_id: str | None = None) -> list[Ids]:
         """
         End up to `page` expired sessions and destroy their keys, all in one transaction.
@@ -56,6 +58,7 @@ class ReclaimTable:
                 end_session(transaction, tenant, session)
         return [Ids(*row) for row in rows]
 
+    @even_on_a_full_disk
     def claim_ended(self, *, page: int) -> list[Ids]:
         """Take up to `page` ended sessions for a minute, so that other workers turn to others."""
         now = self._moments.parameter()
@@ -67,6 +70,7 @@ class ReclaimTable:
             )
         return [Ids(*row) for row in rows]
 
+    @even_on_a_full_disk
     def ended_of(self, tenant_id: str, *, user_id: str | None = None, page: int) -> list[Ids]:
         """Return ended sessions of a tenant or a user, claimed or not: an erasure does not wait for cleanup."""
         statement = sql.ENDED_OF_TENANT if user_id is None else sql.ENDED_OF_USER
@@ -74,6 +78,7 @@ class ReclaimTable:
         with self._access.writing(tenant_id) as transaction:
             return [Ids(*row) for row in transaction.all(statement, page=page, **only)]
 
+    @even_on_a_full_disk
     def remove_session(self, ids: Ids, *, drop: Callable[[Transaction], None], shred: bool = False) -> Removed:
         """
         Remove an ended session's rows and refund them, in one transaction. Its files must be gone already.
@@ -112,6 +117,7 @@ class ReclaimTable:
         """Take over up to `page` writes and deletes that nobody is at any more."""
         return self._doom(sql.STALE_RESULTS, page=page)
 
+    @even_on_a_full_disk
     def release(self, *, sessions: Iterable[Ids], results: Iterable[Doomed]) -> None:
         """Give back what was claimed or taken over and not removed, so that the next worker need not wait for it."""
         now = self._moments.parameter()
@@ -140,6 +146,7 @@ class ReclaimTable:
             count, size = transaction.one(sql.COUNT_RESULTS, now_us=now) or (0, 0)
         return Removed(sessions=sessions[0], results=count, size_bytes=size)
 
+    @even_on_a_full_disk
     def mark_cleaned(self) -> None:
         """Note that a cleanup ran to its end just now."""
         with self._access.writing_across() as transaction:
@@ -151,6 +158,7 @@ class ReclaimTable:
             row = transaction.one(sql.CLEANED_AT)
         return None if row is None else row[0]
 
+    @even_on_a_full_disk
     def _doom(self, statement: Statement, *, page: int, tenant_id: str | None = None) -> list[Doomed]:
         now = self._moments.parameter()
         only = {} if tenant_id is None else {"tenant_id": tenant_id}

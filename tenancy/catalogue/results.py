@@ -13,6 +13,7 @@ from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import Charge, NotCharged, charge, charge_last, from_column, refund, refusal, to_column
+from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed, Found, Inserted, Listed, NewResult, stored_result
 from tenancy.catalogue.sessions import Ids
@@ -60,7 +61,9 @@ class ResultTable:
         :raises SessionNotFound: If the session has ended. As with every error, nothing was written or charged.
         :raises ResultTooLarge: If one result may not be that large.
         :raises QuotaExceeded: If the session, the user or the tenant may not have that much.
+        :raises StoreFull: If the disk is full, or was and its reserve cannot be made again.
         """
+        self._access.database.require_room()
         inserted: Inserted | None = None
         last: tuple[Charge, ...] = ()
         try:
@@ -122,6 +125,7 @@ class ResultTable:
         if changed != 1:
             raise SessionNotFound("The session ended, or the write took too long, before the result was complete.")
 
+    @even_on_a_full_disk
     def abandon(self, new: NewResult, number: int) -> bool:
         """
         Give a write up, unless it was committed after all, which a lost connection may have hidden from us.
@@ -189,6 +193,7 @@ class ResultTable:
         results = [stored for row in rows if (stored := stored_result(row[1:])) is not None]
         return Listed(results, touch_due=bool(rows[0][0]))
 
+    @even_on_a_full_disk
     def doom(self, ids: Ids, reference: Reference, *, drop: Callable[[Transaction, str], None]) -> Doomed | None:
         """
         Begin to delete a result: its header and card are overwritten, so nobody can read it any more.
@@ -213,6 +218,7 @@ class ResultTable:
                 remove_row(transaction, doomed)
         return doomed
 
+    @even_on_a_full_disk
     def remove(self, doomed: Doomed) -> bool:
         """
         Remove the row of a pending or deleting result whose bytes are gone, and refund it.

@@ -125,7 +125,9 @@ class SessionTable:
         :param limits: See `SessionLimits`.
         :raises Conflict: If somebody else created one of them meanwhile. Nothing was written; look again.
         :raises QuotaExceeded: If the user or the tenant may have no further session.
+        :raises StoreFull: If the disk is full, or was and its reserve cannot be made again.
         """
+        self._access.database.require_room()
         ids = new.ids
         now = self._moments.parameter()
         with self._access.writing(ids.tenant_id) as transaction:

@@ -1,7 +1,6 @@
 """The checks of `tenancy doctor`. Each looks at one thing and changes nothing."""
 
 import os
-import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -239,10 +238,14 @@ def tracing() -> Check:
 def disk(place: Place) -> Check:
     """Look whether there is room on the disks of the store and the database."""
     paths = [path for path in (place.store_directory(), place.sqlite_file()) if path is not None]
-    free = [shutil.disk_usage(existing).free for path in paths if (existing := _existing(path)) is not None]
-    if not free:
+    disks = [os.statvfs(existing) for path in paths if (existing := _existing(path)) is not None]
+    if not disks:
         return Check("disk", Status.OK, "Nothing is kept on a disk of this machine.")
+    free = [found.f_bavail * found.f_frsize for found in disks]
     detail = f"{size(min(free))} free."
+    # A file system that counts no inodes says that it has none in all.
+    if any(found.f_files and not found.f_favail for found in disks):
+        return Check("disk", Status.FAIL, f"{detail} No inode is free.", "Make room; run `tenancy cleanup`.")
     if min(free) < _ROOM_BYTES // 16:
         return Check("disk", Status.FAIL, detail, "Make room; run `tenancy cleanup`.")
     if min(free) < _ROOM_BYTES:

@@ -5,6 +5,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -180,13 +181,21 @@ def test_the_wal_reset_bug_is_known(version: tuple[int, int, int], status: str) 
     assert checks.sqlite(version).status == status
 
 
-@pytest.mark.parametrize(("free", "status"), [(2**31, "ok"), (2**29, "warn"), (2**25, "fail")])
-def test_a_full_disk_is_seen(free: int, status: str, run: Run, made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: os.terminal_size((0, 0)) and _Disk(free))
+@pytest.mark.parametrize(
+    ("free", "inodes", "status"),
+    [
+        (2**31, (9, 100), "ok"),
+        (2**29, (9, 100), "warn"),
+        (2**25, (9, 100), "fail"),
+        (2**31, (0, 100), "fail"),
+        # Some file systems count none.
+        (2**31, (0, 0), "ok"),
+    ],
+)
+def test_a_full_disk_is_seen(
+    free: int, inodes: tuple[int, int], status: str, run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimpleNamespace(f_bavail=free // 512, f_frsize=512, f_favail=inodes[0], f_files=inodes[1])
+    monkeypatch.setattr(checks.os, "statvfs", lambda _: disk)
     _, found = _examine(run, made)
     assert found["disk"]["status"] == status
-
-
-class _Disk:
-    def __init__(self, free: int) -> None:
-        self.free = free

@@ -1,5 +1,6 @@
 """Hostile texts: what something between us and a disk, a database or a model might take for something else."""
 
+import re
 import unicodedata
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,7 @@ SHARED: Final = settings(
 
 def require_nothing_outside(factory: ManagerFactory) -> None:
     """In the folder of a manager's data, and beside it, there is nothing that a text from outside gave a name to."""
-    beside = {path.name.removesuffix("-wal").removesuffix("-shm") for path in factory.folder.parent.iterdir()}
+    beside = {re.sub("-(wal|shm|reserve[1-4])$", "", path.name) for path in factory.folder.parent.iterdir()}
     assert beside <= {factory.folder.name, "catalogue.sqlite3"}
     assert {path.name for path in factory.folder.iterdir()} == {factory.results.name, factory.key_file.name}
     for path in factory.results.rglob("*"):

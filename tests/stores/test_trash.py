@@ -1,5 +1,6 @@
 """How a room ends: moved aside in one rename, then emptied at a pace, following nothing."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
@@ -238,3 +239,24 @@ def test_a_room_that_a_late_writer_still_has_open_is_left_to_the_next_turn(
     store.sweep()
     assert files_below(root) == []
     assert list((root / "trash").iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["mkdir", "rename"])
+def test_without_room_for_the_trash_a_room_is_emptied_where_it_is(
+    call: str, store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, other = store.namespace(OUTER, INNER), store.namespace(OUTER, mint_name())
+    for _ in range(3):
+        room.put(mint_name(), b"bytes")
+    other.put(NAME, b"bytes")
+    (root / OUTER / INNER / "planted").symlink_to(root)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(os, call, refuse)
+    room.destroy()
+    assert list(store.namespaces()) == [(OUTER, other._inner)]
+    assert [path.name for path in (root / OUTER).iterdir()] == [other._inner]
+    other.destroy()
+    assert not (root / OUTER).exists()

@@ -1,0 +1,121 @@
+"""
+Room set aside on a disk for the time when it is full.
+
+Taking something away from a database means writing to it first.
+"""
+
+import os
+import stat
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from stores.errors import StoreError, StoreFull
+from stores.system_errors import translated
+
+#: Enough for transactions that remove some hundred sessions, until their pages are moved out of SQLite's log.
+RESERVE_BYTES: Final = 8 * 2**20
+#: How many files it is in. On a disk without inodes each gives one back: for SQLite's log and its index, and to spare.
+RESERVE_FILES: Final = 4
+#: What SQLite may need to make one file or one page of its index. With less left, a failure is the disk's.
+_NEXT_TO_NOTHING: Final = 64 * 2**10
+
+
+class Reserve:
+    """
+    Files that are given up when the disk is full, so that what gives room back can still be written down.
+
+    While one is missing nothing may make the database grow. Any number of processes may make them and give them up.
+
+    :param path: Of the database file. The reserve stands beside it, in files called after it.
+    :param size_bytes: Of all its files together; `0` for no reserve at all.
+    """
+
+    def __init__(self, path: Path, *, size_bytes: int = RESERVE_BYTES) -> None:
+        self._folder = path.parent
+        self._file_bytes = size_bytes // RESERVE_FILES
+        # Given up from the first to the last and made from the last to the first: the first one tells whether all are
+        # there.
+        self._files = [f"{path}-reserve{number}" for number in range(1, RESERVE_FILES + 1)] if size_bytes else []
+        self._owed = False
+
+    def require(self) -> None:
+        """
+        Make sure that it is complete.
+
+        :raises StoreFull: If it is not and the disk has not got room enough to make it.
+        """
+        if not self._files or os.path.lexists(self._files[0]):
+            return
+        missing = self._missing()
+        # Somebody may be at work with the room that was given up: that much is not free, whatever the disk says.
+        if not self._has_room(2 * len(missing)):
+            raise StoreFull("The disk of the database is full; nothing new is stored until there is room again.")
+        self._make(missing)
+
+    def give_up(self) -> bool:
+        """Give one of its files back to the disk. Returns whether there was one."""
+        for path in self._files:
+            with suppress(OSError):
+                os.unlink(path)
+                self._owed = True
+                return True
+        return False
+
+    def restore(self) -> None:
+        """Make what this process has given up and no longer needs, as far as there is room for it."""
+        if self._owed:
+            with suppress(StoreError):
+                self._make(self._missing())
+                self._owed = False
+
+    def _missing(self) -> list[str]:
+        return [path for path in self._files if not os.path.lexists(path)]
+
+    def _make(self, missing: list[str]) -> None:
+        # Where this process may make no file, there is none to give up; whether it may write is SQLite's to say.
+        with translated(), suppress(PermissionError):
+            for path in reversed(missing):
+                _make_file(path, self._file_bytes)
+
+    def is_needed(self) -> bool:
+        """Tell whether the disk has next to nothing left, neither for files nor for what is in them."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return False
+        # A file system that counts no inodes says that it has none in all.
+        return disk.f_bavail * disk.f_frsize < _NEXT_TO_NOTHING or (disk.f_files > 0 and disk.f_favail == 0)
+
+    def _has_room(self, files: int) -> bool:
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return True
+        has_inodes = disk.f_files == 0 or disk.f_favail >= files
+        return has_inodes and disk.f_bavail * disk.f_frsize >= files * self._file_bytes
+
+
+def _make_file(path: str, size_bytes: int) -> None:
+    # Another process may be at it too: what it has made is taken as it is.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            _set_aside(descriptor, size_bytes)
+    except OSError:
+        # Half a file is room that nobody has.
+        os.unlink(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _set_aside(descriptor: int, size_bytes: int) -> None:
+    if sys.platform == "linux":
+        # Where the file system cannot set blocks aside, the C library writes them.
+        os.posix_fallocate(descriptor, 0, size_bytes)
+        return
+    written = os.fstat(descriptor).st_size
+    while written < size_bytes:
+        written += os.pwrite(descriptor, bytes(size_bytes - written), written)
