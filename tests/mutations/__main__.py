@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return its exit code."""
     asked = _parser().parse_args(arguments)
     everything = all_mutants()
-    mutants = _chosen(everything, asked.only)
+    mutants = _chosen(everything, asked)
     if asked.list:
         print("\n".join(f"{mutant.group:11}{mutant}" for mutant in mutants))
         return 0
@@ -44,15 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.mutations", description=(__doc__ or "").strip())
     parser.add_argument("--only", metavar="PATTERN", help="only mutants whose line in --list matches (re.search)")
+    parser.add_argument("--extra", action="store_true", help="also those that stand for no promise")
+    parser.add_argument("--every", metavar="N", type=int, default=1, help="of those, only each Nth")
     parser.add_argument("--list", action="store_true", help="name the mutants and run nothing")
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
     parser.add_argument("--workers", type=int, default=min(2, os.cpu_count() or 1), help="how many run at once")
     return parser
 
 
-def _chosen(mutants: Sequence[Mutant], only: str | None) -> list[Mutant]:
-    wanted = re.compile(only or "")
-    return [mutant for mutant in mutants if wanted.search(f"{mutant.group:11}{mutant}")]
+def _chosen(mutants: Sequence[Mutant], asked: argparse.Namespace) -> list[Mutant]:
+    wanted = re.compile(asked.only or "")
+    groups = {group.name for group in GROUPS if asked.extra or not group.is_extra}
+    found = [each for each in mutants if each.group in groups and wanted.search(f"{each.group:11}{each}")]
+    return found[:: asked.every]
 
 
 if __name__ == "__main__":

@@ -35,12 +35,15 @@ class Group:
 
     :param what: What is taken away, in a few words.
     :param stages: The likeliest and quickest to notice first. A mutant is caught by the first that fails.
+    :param is_extra: Not a part of any promise: looked at when asked for. What is caught there tells how often something
+        is checked twice, since most of these predicates stand behind others.
     """
 
     name: str
     what: str
     make: Callable[[], Iterator[Mutant]]
     stages: tuple[Stage, ...]
+    is_extra: bool = False
 
 
 def _stage(folder: str, *names: str, only: str = _ONLY) -> Stage:
@@ -69,6 +72,7 @@ GROUPS: Final = (
         "a predicate on a row or its state",
         which_rows,
         (_CORE,),
+        is_extra=True,
     ),
     Group(
         "files",
