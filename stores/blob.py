@@ -68,6 +68,16 @@ class Namespace(Protocol):
         """Go through the blobs of this namespace, in no promised order. What is not a blob of ours is left out."""
         ...
 
+    def set_aside(self, name: str) -> bool:
+        """
+        Move a blob out of this room into the store's quarantine, where no room reaches it and no call removes it.
+
+        Only where the store `sets_aside`. Durable when this returns.
+
+        :returns: Whether there was one.
+        """
+        ...
+
     def destroy(self) -> None:
         """Remove every blob of this namespace and the room itself. May be repeated; an absent room is success."""
         ...
@@ -78,6 +88,8 @@ class BlobStore(Protocol):
 
     #: Whether `Namespace.joined(connection)` exists, so that a blob can share a database transaction with its row.
     joins_transactions: bool
+    #: Whether it has a quarantine, and `Namespace.set_aside` works.
+    sets_aside: bool
 
     def namespace(self, outer: str, inner: str) -> Namespace:
         """

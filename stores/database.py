@@ -61,6 +61,7 @@ class DatabaseStore:
     """
 
     joins_transactions = True
+    sets_aside = False
 
     def __init__(
         self, database: Database, *, overseer: Database | None = None, time_ns: Callable[[], int] = time.time_ns
@@ -185,6 +186,11 @@ class DatabaseNamespace:
                 yield BlobInfo(after, size_bytes, _EPOCH + timedelta(microseconds=created_at_us))
             if len(rows) < _PAGE:
                 return
+
+    def set_aside(self, name: str) -> bool:
+        """Refuse: this store has no quarantine."""
+        require_name(name)
+        raise StoreDenied("This store has no quarantine.")
 
     def destroy(self) -> None:
         """Remove every blob of this room, in several transactions unless joined to one."""

@@ -16,6 +16,8 @@ from stores.names import is_name, require_name
 
 #: Where destroyed rooms wait to be emptied. No stored name is this short.
 TRASH: Final = "trash"
+#: Where blobs are moved that nobody knows. No stored name is this short.
+QUARANTINE: Final = "quarantine"
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
@@ -52,7 +54,7 @@ def open_directory(parent: int, name: str, *, owner: int, create: bool = False) 
     :raises FileNotFoundError: If it is missing; with `create`, if `parent` itself was removed.
     :raises StoreDenied: If it belongs to another user.
     """
-    if name != TRASH:
+    if name not in (TRASH, QUARANTINE):
         require_name(name)
     if create:
         with suppress(FileExistsError):
@@ -247,6 +249,15 @@ def regular_file(directory: int, name: str) -> os.stat_result | None:
         if stat.S_ISREG(status.st_mode):
             return status
     return None
+
+
+def exists(directory: int, name: str) -> bool:
+    """Tell whether anything stands under this name."""
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def close_quietly(descriptor: int) -> None:

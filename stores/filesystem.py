@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,9 @@ from stores.blob import BlobInfo
 from stores.connections import Durability
 from stores.descriptors import Directories, Directory
 from stores.entries import (
+    QUARANTINE,
     directories_in,
+    exists,
     names_in,
     new_file,
     open_directory,
@@ -28,7 +30,7 @@ from stores.entries import (
     write_all,
 )
 from stores.errors import BlobExists, BlobNotFound, StoreError, StoreUnavailable
-from stores.names import is_name, require_name
+from stores.names import is_name, mint_name, require_name
 from stores.ranges import require_range
 from stores.roots import open_root
 from stores.system_errors import is_full, translated
@@ -49,13 +51,14 @@ class FilesystemStore:
     :param durability: `"power"`: what a call has done survives power loss. `"process"`: it survives the death of this
         process only, and nothing is ever synced.
     :param open_directories: How many rooms stay open between calls.
-    :param random_bytes: Where names in the trash come from.
+    :param random_bytes: Where names in the trash and, if need be, in the quarantine come from.
     :param sleep: What `destroy` pauses with.
     :raises StoreDenied: If the root is a symbolic link, is open to others or belongs to another user, or if the
         platform cannot open files relative to a directory.
     """
 
     joins_transactions = False
+    sets_aside = True
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class FilesystemStore:
         self._directories = Directories(open_root(path, sync=self._syncs), limit=open_directories)
         # The root belongs to whom this process runs as, or it would not be open.
         self._owner = os.geteuid()
+        self._random_bytes = random_bytes
         self._trash = Trash(owner=self._owner, random_bytes=random_bytes, sleep=sleep)
 
     def namespace(self, outer: str, inner: str) -> "FilesystemNamespace":
@@ -174,6 +178,27 @@ class FilesystemNamespace:
                 if status is not None:
                     modified_at = _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
                     yield BlobInfo(name, status.st_size, modified_at)
+
+    def set_aside(self, name: str) -> bool:
+        """Move a blob to `root/quarantine/OUTER/INNER/NAME`."""
+        require_name(name)
+        store = self._store
+        with translated(), suppress(FileNotFoundError), self._room() as (root, room), ExitStack() as opened:
+            place = root.descriptor
+            for part in (QUARANTINE, self._outer, self._inner):
+                inside = opened.enter_context(opened_directory(place, part, owner=store._owner, create=True))
+                if store._syncs:
+                    os.fsync(place)
+                place = inside
+            # A copy of the same blob may be there already: somebody restored it twice.
+            target = mint_name(store._random_bytes) if exists(place, name) else name
+            os.rename(name, target, src_dir_fd=room.descriptor, dst_dir_fd=place)
+            if store._syncs:
+                # The new place first: after power loss it may be in both, and never in neither.
+                os.fsync(place)
+                os.fsync(room.descriptor)
+            return True
+        return False
 
     def destroy(self) -> None:
         """

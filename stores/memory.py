@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from stores.blob import BlobInfo
-from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreUnavailable
+from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, StoreUnavailable
 from stores.locks import ProcessLock
 from stores.names import require_name
 from stores.ranges import require_range
@@ -22,6 +22,7 @@ class MemoryStore:
     """
 
     joins_transactions = False
+    sets_aside = False
 
     def __init__(self, *, time_ns: Callable[[], int] = time.time_ns) -> None:
         self._time_ns = time_ns
@@ -113,6 +114,11 @@ class MemoryNamespace:
             self._store._require_open()
             blobs = list(self._store._rooms.get(self._key, {}).items())
         return (BlobInfo(name, len(blob.data), blob.created_at) for name, blob in blobs)
+
+    def set_aside(self, name: str) -> bool:
+        """Refuse: this store has no quarantine."""
+        require_name(name)
+        raise StoreDenied("This store has no quarantine.")
 
     def destroy(self) -> None:
         """Remove the room and all in it."""

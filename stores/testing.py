@@ -28,6 +28,7 @@ from stores.blob import BlobStore, Namespace
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreUnavailable
 from stores.hostile_names import HOSTILE_NAMES
 from stores.names import mint_name
+from stores.testing_quarantine import QuarantineContract
 
 #: Around the sizes at which a store may change its ways: nothing, a page, a pipe, several MiB.
 SIZES: Final = (0, 1, 100, 4095, 4096, 4097, 65_536, 1_048_577, 5_000_000)
@@ -37,7 +38,7 @@ SIZES: Final = (0, 1, 100, 4095, 4096, 4097, 65_536, 1_048_577, 5_000_000)
 Calls = tuple[Callable[[], object], ...]
 
 
-class BlobStoreContract:
+class BlobStoreContract(QuarantineContract):
     """What a store promises. Subclass it, call the class `Test…` and give it a fixture `store` with an empty store."""
 
     @pytest.fixture

@@ -38,10 +38,14 @@ class Backend:
     inline_bytes: int
     #: Set when the manager closes; every handle then refuses.
     closed: bool = field(default=False, init=False)
+    #: Who works in the background and has to stop before anything closes.
+    on_close: list[Callable[[], None]] = field(default_factory=list, init=False)
 
     def close(self) -> None:
         """Close the store, the keys and the database. Handles that are left refuse from now on."""
         self.closed = True
+        for stop in self.on_close:
+            stop()
         self.store.close()
         self.keyring.close()
         self.catalogue.database.close()

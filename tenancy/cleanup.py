@@ -67,11 +67,20 @@ class Cleaner:
         self._monotonic = monotonic
 
     def run(
-        self, *, dry_run: bool, batch_size: int, max_seconds: float | None, on_progress: Progress | None = None
+        self,
+        *,
+        dry_run: bool,
+        batch_size: int,
+        max_seconds: float | None,
+        on_progress: Progress | None = None,
+        is_stopping: Callable[[], bool] = lambda: False,
     ) -> CleanupReport:
-        """See `SessionManager.cleanup`."""
-        if type(batch_size) is not int or not 1 <= batch_size <= MAX_BATCH_SIZE:
-            raise ConfigurationError(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}.")
+        """
+        See `SessionManager.cleanup`.
+
+        :param is_stopping: Asked before each step whether to leave the rest to the next run.
+        """
+        require_batch_size(batch_size)
         if max_seconds is not None and not (isinstance(max_seconds, int | float) and max_seconds > 0):
             raise ConfigurationError("max_seconds must be positive.")
         self._catalogue.access.require_across()
@@ -84,7 +93,7 @@ class Cleaner:
         with contextlib.closing(self._steps(batch_size)) as steps:
             for done, step in enumerate(steps):
                 # At least one step a run, so that however small the bound is, the work comes to its end.
-                if done and deadline is not None and self._monotonic() >= deadline:
+                if done and ((deadline is not None and self._monotonic() >= deadline) or is_stopping()):
                     break
                 try:
                     removed += step()
@@ -171,6 +180,12 @@ class Cleaner:
         with contextlib.suppress(Conflict):
             self._catalogue.erasure.finish(erasing)
         return removed
+
+
+def require_batch_size(batch_size: int) -> None:
+    """Refuse anything but a whole number that is not too large."""
+    if type(batch_size) is not int or not 1 <= batch_size <= MAX_BATCH_SIZE:
+        raise ConfigurationError(f"batch_size must be a whole number from 1 to {MAX_BATCH_SIZE}.")
 
 
 def _pages(find: Callable[..., list[_T]], size: int) -> Iterator[list[_T]]:

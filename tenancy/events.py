@@ -17,6 +17,8 @@ Event = Literal[
     "compaction_failed",
     "binding_failed",
     "not_reclaimed",
+    "many_unknown",
+    "janitor_failed",
 ]
 
 _SENTENCES: Final[dict[Event, str]] = {
@@ -29,6 +31,8 @@ _SENTENCES: Final[dict[Event, str]] = {
     "policy_failed": "An offload policy raised. Its result was offloaded.",
     "compaction_failed": "The conversation could not be compacted. It stays as it is.",
     "not_reclaimed": "Something that has expired could not be removed. The next cleanup tries again.",
+    "many_unknown": "Many stored files are unknown: is the catalogue an older one? Nothing was repaired.",
+    "janitor_failed": "A cleanup in the background failed. The next one tries again.",
     "binding_failed": "A tool could not be bound to its session. It runs without one of its own.",
 }
 

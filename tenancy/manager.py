@@ -1,17 +1,16 @@
 """The front door: open sessions, ask for usage, set limits, erase, clean up."""
 
 from collections.abc import Iterator
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from stores.connections import Durability
-from tenancy.cleanup import Cleaner, CleanupReport
-from tenancy.cleanup import Progress as CleanupProgress
+from tenancy.cleanup import Cleaner
 from tenancy.clock import Clock, to_datetime
 from tenancy.erase import Receipt, erase_session, erase_tenant, erase_user
 from tenancy.errors import ConfigurationError, SessionNotFound
+from tenancy.housekeeping import Housekeeping
 from tenancy.listing import SessionInfo, list_sessions
 from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
@@ -19,8 +18,6 @@ from tenancy.scope import Scope, require_identifier, require_owner
 from tenancy.session import OpeningSession, Session
 from tenancy.startup import Parts, assemble, prepare_local, prepare_settings, require_inline_bytes
 from tenancy.translation import translated
-from tenancy.verify import Progress as VerifyProgress
-from tenancy.verify import Verifier, VerifyReport
 
 if TYPE_CHECKING:
     from tenancy.settings import Settings
@@ -28,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_INLINE_BYTES: Final = 32768
 
 
-class SessionManager:
+class SessionManager(Housekeeping):
     """
     Opens isolated sessions for many tenants and users, and keeps house.
 
@@ -239,56 +236,10 @@ class SessionManager:
         with translated():
             return erase_tenant(self._backend, self._cleaner, tenant=tenant)
 
-    def cleanup(
-        self,
-        *,
-        dry_run: bool = False,
-        batch_size: int = 500,
-        max_seconds: float | None = None,
-        on_progress: CleanupProgress | None = None,
-    ) -> CleanupReport:
-        """
-        Reclaim what has expired, ended or was left half done. Any number of processes may do so at once.
-
-        :param dry_run: Change nothing and report what would be reclaimed.
-        :param batch_size: How many sessions or results one transaction may end.
-        :param max_seconds: Stop after this long; the next call carries on.
-        :param on_progress: Called with how many sessions and results are done, and how many there were at the start.
-        :raises ConfigurationError: If a bound is no number of that kind; or on PostgreSQL, without `maintenance_url`.
-        """
-        self._require_open()
-        with translated():
-            return Cleaner(self._backend, across=True).run(
-                dry_run=dry_run, batch_size=batch_size, max_seconds=max_seconds, on_progress=on_progress
-            )
-
-    def cleaned_at(self) -> datetime | None:
-        """Return when a cleanup last ran to its end, or `None` if none did."""
-        self._require_open()
-        with translated():
-            moment_us = self._backend.catalogue.reclaim.cleaned_at_us()
-        return None if moment_us is None else to_datetime(moment_us)
-
-    def verify(self, *, repair: bool = False, on_progress: VerifyProgress | None = None) -> VerifyReport:
-        """
-        Check every row, byte and counter against each other. Opens every result, so it takes its time.
-
-        :param repair: Set right what is safe: counters, interrupted work. Never deletes a result.
-        :param on_progress: Called with how many results were checked so far.
-        :raises ConfigurationError: On PostgreSQL, without `maintenance_url`.
-        """
-        self._require_open()
-        with translated():
-            return Verifier(self._backend).run(repair=repair, on_progress=on_progress)
-
     def close(self) -> None:
         """Close the database, the store and the keys. May be repeated; open sessions then raise `SessionNotFound`."""
         if not self._backend.closed:
             self._backend.close()
-
-    def _require_open(self) -> None:
-        if self._backend.closed:
-            raise ConfigurationError("This manager was closed. Make a new one.")
 
     def __enter__(self) -> Self:
         return self

@@ -1,7 +1,7 @@
 """
 The consistency check: does every row have its bytes, do all bytes have a row, do the counters say what the rows say?
 
-It reads and opens every result. It never deletes a result, whatever is wrong with it.
+It reads and opens every result. It never deletes one, nor a file that it does not know, whatever is wrong with it.
 """
 
 from collections import Counter
@@ -13,8 +13,11 @@ from tenancy.backend import Backend
 from tenancy.catalogue.result_rows import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
+from tenancy.clock import Clock
 from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt
+from tenancy.events import emit
 from tenancy.sealing.envelope import Binding, open_card, open_whole
+from tenancy.unknown import Quarantine
 
 #: Called with how many results were checked so far.
 Progress = Callable[[int], None]
@@ -30,7 +33,8 @@ class Finding:
         `wrong_usage` (a counter that differs from its rows), `interrupted` (a write or delete nobody is at any more),
         `unfinished_erasure`.
     :param count: How many.
-    :param repaired: Whether this run set it right. Only the last three can be.
+    :param repaired: Whether this run set it right. Only the last three can be, and unknown files that are old enough:
+        they are in quarantine now.
     """
 
     kind: str
@@ -40,27 +44,38 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What a check found. `ok` means that nothing is left to do."""
+    """
+    What a check found. `ok` means that nothing is left to do.
+
+    :param alarm: So many stored files are unknown that the catalogue may be an older one than the store: a backup that
+        was restored. Nothing was repaired, and nothing should be before that is clear.
+    """
 
     findings: tuple[Finding, ...]
     checked_results: int
+    alarm: bool
 
     @property
     def ok(self) -> bool:
         """Whether nothing was found, or everything that was is repaired."""
-        return all(finding.repaired for finding in self.findings)
+        return not self.alarm and all(finding.repaired for finding in self.findings)
 
 
 class Verifier:
-    """Checks one backend."""
+    """
+    Checks one backend.
 
-    def __init__(self, backend: Backend) -> None:
+    :param clock: What the age of unknown files is measured by.
+    """
+
+    def __init__(self, backend: Backend, *, clock: Clock) -> None:
         self._backend = backend
+        self._quarantine = Quarantine(backend, clock=clock)
         self._audit = backend.across.audit
         # Whatever is opened is opened as the role that serves its tenant: the other one may not read what is sealed.
         self._of_tenant = backend.catalogue.audit
 
-    def run(self, *, repair: bool, on_progress: Progress | None = None) -> VerifyReport:
+    def run(self, *, repair: bool, accept_unknown: bool, on_progress: Progress | None = None) -> VerifyReport:
         """See `SessionManager.verify`."""
         found: Counter[str] = Counter()
         checked = 0
@@ -71,9 +86,16 @@ class Verifier:
                 checked += 1
                 if on_progress:
                     on_progress(checked)
-        found["unknown_bytes"] += self._audit.unknown_blobs() + self._unknown_files()
+        unknown = self._quarantine.find()
+        alarm = unknown.too_many and not accept_unknown
+        if alarm:
+            emit("many_unknown", files=unknown.files, unknown=unknown.unknown)
+        repair = repair and not alarm
+        moved = self._quarantine.set_aside(unknown) if repair else 0
+        found["unknown_bytes"] += self._audit.unknown_blobs() + unknown.unknown - moved
         findings = [Finding(kind, count, repaired=False) for kind, count in sorted(found.items()) if count]
-        return VerifyReport(findings=tuple(findings + self._repairable(repair)), checked_results=checked)
+        findings += [Finding("unknown_bytes", moved, repaired=True)] * bool(moved)
+        return VerifyReport(tuple(findings + self._repairable(repair)), checked_results=checked, alarm=alarm)
 
     def _problem(self, ids: Ids, stored: StoredResult) -> str | None:
         binding = Binding(ids.tenant_id, ids.user_id, ids.session_id, stored.result_id)
@@ -96,19 +118,6 @@ class Verifier:
         # A result that was deleted while it was being checked is no problem, nor one that is on its way: its bytes go
         # before its row does, and so do those of a session that has ended.
         return problem if self._of_tenant.is_committed(ids, stored) else None
-
-    def _unknown_files(self) -> int:
-        if self._backend.store is self._backend.inline:
-            return 0
-        unknown = 0
-        for outer, inner in self._backend.store.namespaces():
-            # Files first, rows second: a write that is under way has its row before its file.
-            room = self._backend.store.namespace(outer, inner)
-            strangers = {blob.name for blob in room.list()} - self._audit.names(outer, inner)
-            if strangers:
-                # A delete between the two looks took file and row. Only what is still there has no row for sure.
-                unknown += len(strangers & {blob.name for blob in room.list()})
-        return unknown
 
     def _repairable(self, repair: bool) -> list[Finding]:
         counts = left = self._unfinished()

@@ -1,6 +1,7 @@
 """Each command on a real data directory."""
 
 import json
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -265,6 +266,22 @@ def test_verify_exits_1_while_a_finding_is_left(run: Run, filled: Path) -> None:
     assert [each["count"] for each in ran.json["findings"]] == [1]
     dry = run("verify", "--data", filled, "--output", "json", "--repair", "--dry-run")
     assert (dry.code, dry.json["findings"], dry.json["dry_run"]) == (1, ran.json["findings"], True)
+
+
+def test_verify_stops_with_an_alarm_when_many_files_are_unknown(run: Run, filled: Path) -> None:
+    stored = next(path for path in (filled / "results").glob("*/*/*") if path.is_file())
+    unknown = stored.with_name("a" * 32)
+    unknown.write_bytes(b"nobody's")
+    os.utime(unknown, (0, 0))
+    options = ("verify", "--data", filled, "--output", "json", "--repair", "--yes")
+    ran = run(*options)
+    assert (ran.code, ran.json["ok"], ran.json["alarm"]) == (1, False, True)
+    assert "Nothing was repaired" in ran.err
+    assert unknown.exists()
+    accepted = run(*options, "--accept-unknown")
+    assert (accepted.code, accepted.json["ok"], accepted.json["alarm"]) == (0, True, False)
+    assert accepted.json["findings"] == [{"kind": "unknown_bytes", "count": 1, "repaired": True}]
+    assert not unknown.exists()
 
 
 def test_a_user_is_erased_with_a_receipt(run: Run, filled: Path) -> None:

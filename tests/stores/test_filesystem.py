@@ -268,3 +268,41 @@ def test_a_fork_while_another_thread_holds_the_lock_does_not_hang_the_child(stor
     # What the child closed was its own.
     assert room.get("c" * 32, size_bytes=5) == b"child"
     assert root.stat().st_nlink > 0
+
+
+def test_what_is_set_aside_is_kept_under_its_names_and_outlives_its_room(store: FilesystemStore, root: Path) -> None:
+    room = store.namespace(OUTER, INNER)
+    room.put(NAME, b"first")
+    assert room.set_aside(NAME)
+    room.put(NAME, b"second")
+    assert room.set_aside(NAME)
+    room.destroy()
+    store.sweep()
+    aside = sorted((root / "quarantine" / OUTER / INNER).iterdir(), key=lambda path: path.name != NAME)
+    assert [path.read_bytes() for path in aside] == [b"first", b"second"]
+    assert aside[0].name == NAME
+    assert {path.stat().st_mode & 0o777 for path in (root / "quarantine").rglob("*") if path.is_dir()} == {0o700}
+
+
+def test_a_blob_set_aside_is_in_its_new_place_on_disk_before_it_has_left_the_old(
+    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = store.namespace(OUTER, INNER)
+    room.put(NAME, b"bytes")
+    synced = record_syncs(monkeypatch)
+    assert room.set_aside(NAME)
+    quarantine = root / "quarantine"
+    places = (root, quarantine, quarantine / OUTER, quarantine / OUTER / INNER, root / OUTER / INNER)
+    assert list(synced) == [path.stat().st_ino for path in places]
+
+
+def test_a_link_in_place_of_the_quarantine_is_not_followed(store: FilesystemStore, root: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    room = store.namespace(OUTER, INNER)
+    room.put(NAME, b"bytes")
+    (root / "quarantine").symlink_to(outside)
+    with pytest.raises(StoreDenied):
+        room.set_aside(NAME)
+    assert list(outside.iterdir()) == []
+    assert room.get(NAME, size_bytes=5) == b"bytes"

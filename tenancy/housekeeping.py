@@ -1,0 +1,114 @@
+"""Keeping house: what jobs and operators ask of a manager, about all tenants at once."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from tenancy.backend import Backend
+from tenancy.cleanup import Cleaner, CleanupReport, require_batch_size
+from tenancy.cleanup import Progress as CleanupProgress
+from tenancy.clock import Clock, to_datetime
+from tenancy.errors import ConfigurationError
+from tenancy.janitor import MAX_SECONDS, AsyncJanitor, Janitor, Rounds
+from tenancy.translation import translated
+from tenancy.verify import Progress as VerifyProgress
+from tenancy.verify import Verifier, VerifyReport
+
+
+class Housekeeping:
+    """This half of a `SessionManager`."""
+
+    clock: Clock
+    _backend: Backend
+
+    def cleanup(
+        self,
+        *,
+        dry_run: bool = False,
+        batch_size: int = 500,
+        max_seconds: float | None = None,
+        on_progress: CleanupProgress | None = None,
+    ) -> CleanupReport:
+        """
+        Reclaim what has expired, ended or was left half done. Any number of processes may do so at once.
+
+        :param dry_run: Change nothing and report what would be reclaimed.
+        :param batch_size: How many sessions or results one transaction may end.
+        :param max_seconds: Stop after this long; the next call carries on.
+        :param on_progress: Called with how many sessions and results are done, and how many there were at the start.
+        :raises ConfigurationError: If a bound is no number of that kind; or on PostgreSQL, without `maintenance_url`.
+        """
+        self._require_open()
+        with translated():
+            return Cleaner(self._backend, across=True).run(
+                dry_run=dry_run, batch_size=batch_size, max_seconds=max_seconds, on_progress=on_progress
+            )
+
+    def run_janitor(self, *, interval_seconds: float = 300.0, batch_size: int = 500) -> Janitor:
+        """
+        Clean up in a thread of this process, every so often, until this manager closes. For web servers.
+
+        Each process may have one. A run that fails logs the event `janitor_failed`, and the next one tries again.
+
+        :param interval_seconds: From the end of a run to the beginning of the next. The first one comes at a random
+            moment within it.
+        :returns: The running janitor: `stop()`, or leaving its `with` block, ends it earlier.
+        :raises ConfigurationError: If a bound is no number of that kind; or on PostgreSQL, without `maintenance_url`.
+        """
+        janitor = Janitor(self._rounds(interval_seconds, batch_size))
+        self._backend.on_close.append(janitor.stop)
+        return janitor.start()
+
+    async def run_janitor_async(self, *, interval_seconds: float = 300.0, batch_size: int = 500) -> None:
+        """
+        `run_janitor` for coroutines: runs until it is cancelled or this manager closes. Make a task of it.
+
+        The work itself is done in a thread. What a cancellation interrupts, the next cleanup carries on.
+        """
+        janitor = AsyncJanitor(self._rounds(interval_seconds, batch_size))
+        self._backend.on_close.append(janitor.stop)
+        await janitor.run()
+
+    def _rounds(self, interval_seconds: float, batch_size: int) -> Rounds:
+        self._require_open()
+        require_batch_size(batch_size)
+        # Now, and not by an event every five minutes.
+        self._backend.across.access.require_across()
+
+        def clean(is_stopping: Callable[[], bool]) -> CleanupReport:
+            with translated():
+                return Cleaner(self._backend, across=True).run(
+                    dry_run=False, batch_size=batch_size, max_seconds=MAX_SECONDS, is_stopping=is_stopping
+                )
+
+        return Rounds(clean, interval_seconds)
+
+    def cleaned_at(self) -> datetime | None:
+        """Return when a cleanup last ran to its end, or `None` if none did."""
+        self._require_open()
+        with translated():
+            moment_us = self._backend.catalogue.reclaim.cleaned_at_us()
+        return None if moment_us is None else to_datetime(moment_us)
+
+    def verify(
+        self, *, repair: bool = False, accept_unknown: bool = False, on_progress: VerifyProgress | None = None
+    ) -> VerifyReport:
+        """
+        Check every row, byte and counter against each other. Opens every result, so it takes its time.
+
+        If more than one in a hundred stored files is unknown to the catalogue, that may be an old one, restored from a
+        backup, and the files newer: then the report has `alarm` and nothing is repaired at all.
+
+        :param repair: Set right what is safe: counters, interrupted work; and move files that no row has known for a
+            day into the store's quarantine. Never deletes a result nor such a file.
+        :param accept_unknown: Repair all the same, however many are unknown.
+        :param on_progress: Called with how many results were checked so far.
+        :raises ConfigurationError: On PostgreSQL, without `maintenance_url`.
+        """
+        self._require_open()
+        with translated():
+            verifier = Verifier(self._backend, clock=self.clock)
+            return verifier.run(repair=repair, accept_unknown=accept_unknown, on_progress=on_progress)
+
+    def _require_open(self) -> None:
+        if self._backend.closed:
+            raise ConfigurationError("This manager was closed. Make a new one.")
