@@ -22,6 +22,11 @@ RESERVE_FILES: Final = 4
 _NEXT_TO_NOTHING: Final = 64 * 2**10
 
 
+def reserve_names(database: str) -> list[str]:
+    """Return what the files are called beside a database file of this name."""
+    return [f"{database}-reserve{number}" for number in range(1, RESERVE_FILES + 1)]
+
+
 class Reserve:
     """
     Files that are given up when the disk is full, so that what gives room back can still be written down.
@@ -37,7 +42,7 @@ class Reserve:
         self._file_bytes = size_bytes // RESERVE_FILES
         # Given up from the first to the last and made from the last to the first: the first one tells whether all are
         # there.
-        self._files = [f"{path}-reserve{number}" for number in range(1, RESERVE_FILES + 1)] if size_bytes else []
+        self._files = reserve_names(str(path)) if size_bytes else []
         self._owed = False
 
     def require(self) -> None:
@@ -46,7 +51,7 @@ class Reserve:
 
         :raises StoreFull: If it is not and the disk has not got room enough to make it.
         """
-        if not self._files or os.path.lexists(self._files[0]):
+        if not self._files or self._is_there(self._files[0]):
             return
         missing = self._missing()
         # Somebody may be at work with the room that was given up: that much is not free, whatever the disk says.
@@ -71,7 +76,14 @@ class Reserve:
                 self._owed = False
 
     def _missing(self) -> list[str]:
-        return [path for path in self._files if not os.path.lexists(path)]
+        return [path for path in self._files if not self._is_there(path)]
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            # Power loss may leave the name of a file and nothing in it.
+            return os.stat(path, follow_symlinks=False).st_size >= self._file_bytes
+        except FileNotFoundError:
+            return False
 
     def _make(self, missing: list[str]) -> None:
         # Where this process may make no file, there is none to give up; whether it may write is SQLite's to say.

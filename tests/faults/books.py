@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stores.entries import TRASH
+from stores.reserve import reserve_names
 from tenancy.startup import CATALOGUE_FILE, KEY_FILE, RESULTS_FOLDER
 from tests.core.ledger import Ledger
 
-_KNOWN: Final = frozenset({CATALOGUE_FILE, KEY_FILE, RESULTS_FOLDER})
+_KNOWN: Final = frozenset({CATALOGUE_FILE, KEY_FILE, RESULTS_FOLDER, *reserve_names(CATALOGUE_FILE)})
 
 
 class Audited(Protocol):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from stores.reserve import reserve_names
 from tests.power_loss.calls import UNREAD, changing_calls
 from tests.power_loss.operations import (
     Link,
@@ -27,8 +28,9 @@ from tests.power_loss.volume import Volume
 from tests.tracing.ptrace import AT_FDCWD, as_descriptor, memory, text
 
 #: SQLite's index of its write-ahead log. It is mapped into memory and written without a system call; nothing in it
-#: outlives the processes that share it: whoever comes first after a crash cuts it to nothing and makes it anew.
-LEFT_OUT: Final = "-shm"
+#: outlives the processes that share it: whoever comes first after a crash cuts it to nothing and makes it anew. And the
+#: files of the reserve, which promise nothing: whichever of them is lost is made anew.
+LEFT_OUT: Final = ("-shm", *reserve_names(""))
 
 _KEEP_SIZE, _REMOVE_DIRECTORY = 0x1, 0x200
 

@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Final
 
 from stores.entries import TRASH
+from stores.reserve import reserve_names
 from tenancy import ConfigurationError, SchemaOutdated, SessionManager, TenancyError
 from tenancy.startup import CATALOGUE_FILE, KEY_FILE, RESULTS_FOLDER
 from tests.power_loss.promises import Key, Seen
 
 #: Longer than any lease or claim, and shorter than any lifetime that a result must outlast.
 _LATER: Final = timedelta(minutes=3)
-_BELONGS: Final = {CATALOGUE_FILE, f"{CATALOGUE_FILE}-wal", f"{CATALOGUE_FILE}-shm", KEY_FILE, RESULTS_FOLDER}
+_BELONGS: Final = {
+    CATALOGUE_FILE,
+    f"{CATALOGUE_FILE}-wal",
+    f"{CATALOGUE_FILE}-shm",
+    *reserve_names(CATALOGUE_FILE),
+    KEY_FILE,
+    RESULTS_FOLDER,
+}
 #: What `verify` may find and is counted or repaired.
 _EXPECTED_FINDINGS: Final = {"unknown_bytes", "interrupted", "unfinished_erasure"}
 

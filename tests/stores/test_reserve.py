@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stores.errors import StoreFull, StoreUnavailable
+from stores.errors import StoreDenied, StoreFull, StoreUnavailable
 from stores.reserve import RESERVE_BYTES, RESERVE_FILES, Reserve
 from stores.sql import Database
 
@@ -149,11 +149,19 @@ def test_where_no_file_may_be_made_it_stands_in_nobodys_way(
     assert sizes(path) == {}
 
 
+def test_a_file_of_it_that_power_loss_has_emptied_is_made_anew(reserve: Reserve, path: Path) -> None:
+    reserve.require()
+    os.truncate(f"{path}-reserve1", 0)
+    reserve.require()
+    assert sizes(path) == WHOLE
+
+
 def test_a_link_in_its_place_is_not_followed(reserve: Reserve, path: Path) -> None:
     outside = path.parent / "outside"
     outside.write_bytes(b"of somebody else")
     Path(f"{path}-reserve2").symlink_to(outside)
-    reserve.require()
+    with pytest.raises(StoreDenied):
+        reserve.require()
     assert outside.read_bytes() == b"of somebody else"
 
 
