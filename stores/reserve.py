@@ -79,11 +79,12 @@ class Reserve:
         return [path for path in self._files if not self._is_there(path)]
 
     def _is_there(self, path: str) -> bool:
-        try:
-            # Power loss may leave the name of a file and nothing in it.
-            return os.stat(path, follow_symlinks=False).st_size >= self._file_bytes
-        except FileNotFoundError:
-            return False
+        with translated():
+            try:
+                # Power loss may leave the name of a file and nothing in it.
+                return os.stat(path, follow_symlinks=False).st_size >= self._file_bytes
+            except FileNotFoundError:
+                return False
 
     def _make(self, missing: list[str]) -> None:
         # Where this process may make no file, there is none to give up; whether it may write is SQLite's to say.

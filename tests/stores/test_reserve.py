@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stores.errors import StoreDenied, StoreFull, StoreUnavailable
+from stores.errors import StoreDenied, StoreError, StoreFull, StoreUnavailable
 from stores.reserve import RESERVE_BYTES, RESERVE_FILES, Reserve
 from stores.sql import Database
 
@@ -154,6 +154,30 @@ def test_a_file_of_it_that_power_loss_has_emptied_is_made_anew(reserve: Reserve,
     os.truncate(f"{path}-reserve1", 0)
     reserve.require()
     assert sizes(path) == WHOLE
+
+
+@pytest.mark.case(55)
+@pytest.mark.parametrize(
+    ("code", "meaning"),
+    [(errno.EMFILE, StoreUnavailable), (errno.EIO, StoreUnavailable), (errno.EACCES, StoreDenied)],
+)
+def test_a_look_at_it_that_fails_is_told_in_the_words_of_stores(
+    reserve: Reserve, monkeypatch: pytest.MonkeyPatch, code: int, meaning: type[StoreError]
+) -> None:
+    reserve.require()
+    reserve.give_up()
+
+    def stat(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code), "/a/path/that/nobody/must/see")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "stat", stat)
+        with pytest.raises(meaning) as refused:
+            reserve.require()
+        reserve.restore()  # some other time
+    assert type(refused.value) is meaning
+    assert "/" not in str(refused.value)
+    reserve.require()
 
 
 def test_a_link_in_its_place_is_not_followed(reserve: Reserve, path: Path) -> None:
