@@ -17,8 +17,10 @@ import tenancy.writing
 from stores import connections
 from stores.filesystem import FilesystemNamespace
 from tenancy.backend import Backend
+from tenancy.catalogue.reclaim import Removed
 from tenancy.catalogue.result_rows import Doomed, NewResult
 from tenancy.catalogue.results import ResultTable
+from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
 from tenancy.references import Reference, parse_reference
 from tenancy.session import Session
@@ -113,6 +115,20 @@ def _file_gone_then_row() -> Iterator[None]:
 
 
 @contextmanager
+def _rows_gone_then_files() -> Iterator[None]:
+    """An ended session's rows go before its files."""
+
+    def remove_session(cleaner: Cleaner, ids: Ids, *, shred: bool = False) -> Removed:
+        backend = cleaner._backend
+        removed = cleaner._reclaim.remove_session(ids, drop=backend.drop_all(ids), shred=shred)
+        backend.destroy_files(ids)
+        return removed
+
+    with patch.object(Cleaner, "remove_session", remove_session):
+        yield
+
+
+@contextmanager
 def _synchronous_off() -> Iterator[None]:
     """SQLite does not sync."""
     connect = connections._connect_sqlite
@@ -138,5 +154,6 @@ NAIVE: Final = (
     Naive("file, then row", _file_then_row, ("write file",)),
     Naive("row gone, then file", _row_gone_then_file, ("delete file",)),
     Naive("file gone, then row", _file_gone_then_row, ("delete file",)),
+    Naive("session gone, then files", _rows_gone_then_files, ("delete session",)),
     Naive("SQLite does not sync", _synchronous_off, ("write inline", "write file")),
 )

@@ -118,6 +118,12 @@ def _started(folder: Path) -> Promises:
     return Promises()
 
 
+def _with_an_empty_session(folder: Path) -> Promises:
+    with SessionManager.local(folder / DATA, durability="process") as manager:
+        _session(manager, ANN)
+    return Promises()
+
+
 def _furnished(folder: Path) -> Promises:
     """Two sessions of one user and one of another, each with a small result and a file."""
     return _with_sessions(folder, {ANN: _LONG, ANN_TOO: _LONG, BOB: _LONG})
@@ -178,10 +184,6 @@ def _who(session: Session) -> Who:
     return scope.tenant, scope.user, scope.session
 
 
-def _nothing(manager: SessionManager, stage: Stage) -> None:
-    pass
-
-
 def _open(manager: SessionManager, stage: Stage) -> None:
     _session(manager, EVE)
 
@@ -229,12 +231,11 @@ def _cleanup(*expiring: Who, after: timedelta = _EXPIRY) -> Callable[[SessionMan
 
 
 SCENARIOS: Final = (
-    Scenario("first start", _empty, _nothing),
     Scenario("first start and write", _empty, _write(INLINE)),
     Scenario("open session", _started, _open),
     Scenario("write inline", _furnished, _write(INLINE)),
     Scenario("write file", _furnished, _write(FILE)),
-    Scenario("write file, new room", _started, _write(FILE)),
+    Scenario("write file, new room", _with_an_empty_session, _write(FILE)),
     Scenario("write beside a second process", _furnished, _write_beside_the_first),
     Scenario("delete inline", _furnished, _delete(INLINE)),
     Scenario("delete file", _furnished, _delete(FILE)),

@@ -90,7 +90,9 @@ class Trial:
         self._place = place
         self._only_deaths = only_deaths
         self._keys = self._all_promises().keys
-        #: What was seen, by what was there and at what time; and what was there once SQLite had recovered.
+        #: What the files of a database become once SQLite has recovered them.
+        self._databases: dict[bytes, bytes] = {}
+        #: What was seen, by what was there and at what time; and by what was there once SQLite had recovered.
         self._seen: dict[tuple[bytes, int], Seen] = {}
         self._looked: dict[tuple[bytes, int], Seen] = {}
         self.outcome = Outcome(operations=recording.changes)
@@ -154,16 +156,25 @@ class Trial:
         Thousands of combinations of frames lead to the same few databases. What the library makes of these depends on
         nothing else.
         """
-        with self._made_real(tree) as data:
+        parts: tuple[dict[str, Standing], dict[str, Standing]] = {}, {}
+        for path, there in tree.items():
+            parts[path.startswith(f"{DATA}/{CATALOGUE_FILE}")][path] = there
+        others, database = parts
+        known = digest(database)
+        if known not in self._databases:
+            self._databases[known] = self._recover(database) if database else b""
+        return digest(others) + self._databases[known]
+
+    def _recover(self, database: dict[str, Standing]) -> bytes:
+        folders = {path: Standing(0o700, None, path) for path in ("", DATA)}
+        with self._made_real({**folders, **database}) as data:
             try:
                 with contextlib.closing(_connect_sqlite(str(data / CATALOGUE_FILE), "power", 1)) as connection:
                     content = connection.serialize()
             except sqlite3.Error:
-                return digest(tree)
-            others = {path: there for path, there in tree.items() if not path.startswith(f"{DATA}/{CATALOGUE_FILE}")}
-            names = sorted(os.listdir(data))
-            mode = (data / CATALOGUE_FILE).stat().st_mode
-        return digest(others) + hashlib.sha256(repr((names, mode)).encode() + content).digest()
+                return digest(database)
+            names, mode = sorted(os.listdir(data)), (data / CATALOGUE_FILE).stat().st_mode
+        return hashlib.sha256(repr((names, mode)).encode() + content).digest()
 
     @contextlib.contextmanager
     def _made_real(self, tree: dict[str, Standing]) -> Iterator[Path]:
