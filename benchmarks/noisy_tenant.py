@@ -10,7 +10,6 @@ Ends with 1 if anything failed, or if anybody waited for longer than a second.
 
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import statistics
@@ -25,9 +24,9 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from benchmarks.place import Place, started_place
+from benchmarks.processes import PROCESSES, hear_from, start_process
 from tenancy import SessionManager
 
-_PROCESSES = multiprocessing.get_context("spawn")
 #: After the noise is switched, until a turn counts: whatever was under way has come to its end.
 _SETTLING_SECONDS = 0.3
 _KEPT_REFERENCES = 1000
@@ -124,17 +123,20 @@ def live_beside(place: Place, number: int, size: int, pause: float, stop: Event,
 
 def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     """Run everybody and return the figures."""
-    noise, stop = _PROCESSES.Event(), _PROCESSES.Event()
+    noise, stop = PROCESSES.Event(), PROCESSES.Event()
     shares = [
         wanted.connections // wanted.processes + (number < wanted.connections % wanted.processes)
         for number in range(wanted.processes)
     ]
     noisy = [
-        _started(write_noise, place, number, share, wanted.bytes, noise, stop) for number, share in enumerate(shares)
+        start_process(write_noise, place, number, share, wanted.bytes, noise, stop)
+        for number, share in enumerate(shares)
     ]
-    quiet = [_started(live_beside, place, number, wanted.bytes, wanted.pause, stop) for number in range(wanted.users)]
+    quiet = [
+        start_process(live_beside, place, number, wanted.bytes, wanted.pause, stop) for number in range(wanted.users)
+    ]
     for process, hear in (*noisy, *quiet):
-        _heard(process, hear)
+        hear_from(process, hear)
     alone: list[tuple[float, float]] = []
     beside: list[tuple[float, float]] = []
     until = time.monotonic() + wanted.seconds
@@ -144,8 +146,8 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
         beside.append(_turn(wanted.turn))
         noise.clear()
     stop.set()
-    noisy_heard = [_heard(process, hear) for process, hear in noisy]
-    quiet_heard = [_heard(process, hear) for process, hear in quiet]
+    noisy_heard = [hear_from(process, hear) for process, hear in noisy]
+    quiet_heard = [hear_from(process, hear) for process, hear in quiet]
     for process, _ in (*noisy, *quiet):
         process.join()
     noisy_times = _merged(heard.writes for heard in noisy_heard)
@@ -218,23 +220,6 @@ def table(figures: dict[str, Any]) -> str:
 def _line(name: str, of: dict[str, Any]) -> str:
     times = "".join(f"{of[field]:>8.2f} ms" for field in ("median_ms", "p99_ms", "longest_ms"))
     return f"{name:<38}{of['count']:>8}{times}"
-
-
-def _started(work: Callable[..., None], *arguments: Any) -> tuple[Any, Connection]:
-    hear, tell = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=work, args=(*arguments, tell), daemon=True)
-    process.start()
-    # Only the child holds this end from now on, so that its death is heard.
-    tell.close()
-    return process, hear
-
-
-def _heard(process: Any, hear: Connection) -> Any:
-    try:
-        return hear.recv()
-    except EOFError:
-        process.join()
-        raise SystemExit(f"A process of the benchmark died, with {process.exitcode}.") from None
 
 
 def _turn(seconds: float) -> tuple[float, float]:

@@ -41,3 +41,59 @@ def test_a_wait_that_is_too_long_is_a_failure_with_a_table() -> None:
     assert done.stderr.startswith("error: somebody waited for ")
     assert "noisy tenant: 8 connections, " in done.stdout
     assert done.stdout.count(" ms") == 16
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.case(126, 136)
+def test_four_processes_clean_up_and_reclaim_each_session_once() -> None:
+    sizes = ("--sessions", "200", "--results", "2005", "--tenants", "7", "--batch-size", "10")
+    done = run("cleanup", *sizes, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert [each["database"].split()[0] for each in figures] == ["SQLite", "SQLite", "PostgreSQL"]
+    # Only the second has files: the first result of every five, of each session.
+    assert [each["files"] for each in figures] == [0, 405, 0]
+    for each in figures:
+        assert each["reclaimed"] == each["written"] == {"sessions": 200, "results": 2005, "size_bytes": 2_100_000}
+        assert sum(each["sessions_each"]) == 200
+        assert set(each["left"].values()) == {0}
+        assert each["results_per_second"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.case(136)
+def test_what_calls_cost_is_measured_in_a_small_and_a_large_catalogue() -> None:
+    # However busy this machine is: that a call costs too much is for the benchmark itself to say.
+    done = run("growth", "--small", "4000", "--large", "8000", "--rounds", "3", "--ratio", "1000", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert [each["database"].split()[0] for each in figures] == ["SQLite", "PostgreSQL"]
+    for each in figures:
+        assert (each["ok"], each["results"]) == (True, [4000, 8000])
+        assert len(each["calls"]) == 14
+        assert all(call["ratio"] > 0 for call in each["calls"].values())
+        assert "ix_tenancy_sessions_state_expires" in str(each["plans"]["reclaim_statements.EXPIRED"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_call_that_costs_too_much_is_a_failure() -> None:
+    done = run("growth", "--small", "4000", "--large", "4000", "--rounds", "2", "--ratio", "0.001", "--only", "sqlite")
+    assert done.returncode == 1
+    assert done.stderr.count("times as much") == 14
+    assert "how rows are found among 4,000 results" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_writes_and_deletes_leave_is_looked_at_before_and_after_a_vacuum() -> None:
+    done = run("growth", "--churn", "1003", "--processes", "2", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    before, after, vacuumed = (figures["tables"][when]["tenancy_results"] for when in figures["tables"])
+    assert (after["inserted"] - before["inserted"], after["deleted"] - before["deleted"]) == (1003, 1003)
+    assert vacuumed["dead"] == 0
+    # Counters are changed where they are.
+    assert figures["hot_share"] > 0.5

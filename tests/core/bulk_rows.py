@@ -74,6 +74,8 @@ class _SqliteRows:
 class _PostgresRows:
     def __init__(self, connection: "psycopg.Connection[Any]") -> None:
         self._connection = connection
+        # Foreign keys are not looked up for each row: an owner always comes before what it owns.
+        connection.execute("SET session_replication_role = replica")
 
     def rows(self, table: str, condition: str) -> list[Row]:
         with self._connection.cursor(row_factory=dict_row) as cursor:

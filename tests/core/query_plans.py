@@ -104,7 +104,7 @@ def _plan(transaction: Transaction, statement: Statement, known: Mapping[str, An
     else:
         ((told,),) = transaction.connection.execute(f"EXPLAIN (FORMAT JSON) {text}", values).fetchall()
         nodes = list(_nodes((json.loads(told) if isinstance(told, str) else told)[0]["Plan"]))
-        steps = [_in_words(node) for node in nodes]
+        steps = [_in_words(node) for node in nodes if {"Relation Name", "Index Name"} & set(node)]
         whole = [node["Relation Name"] for node in nodes if _is_whole(node)]
     return Plan(steps, [table for table in whole if table not in small])
 
