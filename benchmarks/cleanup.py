@@ -1,9 +1,10 @@
 """
 Cleanup of very many expired sessions by several processes at once. How long does it take, and is it exact?
 
-A catalogue is filled through the library, by real writes of real bytes, some of which are read back. Then the clock of
-the workers is moved until all sessions have expired, and all workers begin at once: in SQLite, in SQLite with every
-fifth result in a file, and in PostgreSQL, there as the maintenance role.
+A part of the sessions is filled through the library, with real bytes, all of which are read back; every fifth of
+their results is large. The rest are rows like theirs, copied in SQL (`--written` says how many are not). Then the clock
+of the workers is moved until all sessions have expired, and all workers begin at once: in SQLite, in SQLite with the
+large results in files, and in PostgreSQL, there as the maintenance role.
 
     python -m benchmarks.cleanup --sessions 10000 --results 200000 --workers 4
 
@@ -28,16 +29,15 @@ from benchmarks.place import Place, sqlite_place, started_place
 from benchmarks.processes import PROCESSES, hear_from, start_process
 from stores.entries import TRASH
 from tenancy import SessionManager
+from tests.core.bulk import Filling
 from tests.core.bulk_rows import rows_of
 
-#: Longer than the idle time of a session.
-_EXPIRED = timedelta(days=2)
+#: Longer than any session lives.
+_EXPIRED = timedelta(days=40)
 #: So many results to one that is large.
 _SMALL_TO_LARGE = 5
 #: Above the small size and below the large one, sealed.
 _FILES_FROM = 2048
-#: Every so many sessions one is read back.
-_READ_BACK = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +58,35 @@ NOTHING = Amount(0, 0, 0)
 
 
 def fill(place: Place, wanted: argparse.Namespace, number: int, tell: Connection) -> None:
-    """Make every so-manieth session with its results, as one process of those that fill the catalogue."""
+    """Write every so-manieth of the sessions that are written, as one of several processes."""
     written = NOTHING
     with SessionManager.from_settings(place.settings(durability="process")) as manager:
-        for index in range(number, wanted.sessions, wanted.fillers):
+        for index in range(number, wanted.written, wanted.fillers):
             names = {"tenant": f"tenant {index % wanted.tenants}", "user": f"user {index % (10 * wanted.tenants)}"}
             session = manager.session(**names, session=f"chat {index}")
             count = wanted.results // wanted.sessions + (index < wanted.results % wanted.sessions)
             contents = [_content(index, each, wanted) for each in range(count)]
             references = [session.write(content) for content in contents]
-            if index % _READ_BACK == 0:
-                assert [session.read(reference) for reference in references] == contents
+            assert [session.read(reference) for reference in references] == contents
             written += Amount(1, count, sum(map(len, contents)))
     tell.send(written)
+
+
+def copy(place: Place, wanted: argparse.Namespace) -> Amount:
+    """Make the other sessions, in the same tenants."""
+    with SessionManager.from_settings(place.settings(durability="process")) as manager:
+        content = _content(0, 1, wanted)
+        manager.session(tenant="tenant 0", user="model", session="model").write(content)
+    each, sessions = wanted.results // wanted.sessions, wanted.sessions - wanted.written
+    with rows_of(place.database_url) as database:
+        filling = Filling(database, model="model", results_of_session=each)
+        tenants = sorted(row["tenant_id"] for row in database.rows("tenancy_tenants", "state = 'live'"))
+        for number, tenant_id in enumerate(tenants):
+            share = sessions // len(tenants) + (number < sessions % len(tenants))
+            filling.add(tenant_id, share * each)
+        filling.flush()
+        database.finish()
+    return Amount(sessions + 1, sessions * each + 1, (sessions * each + 1) * len(content))
 
 
 def _content(index: int, each: int, wanted: argparse.Namespace) -> bytes:
@@ -111,7 +127,7 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     """Fill a catalogue, have it cleaned up, and return the figures."""
     started = time.monotonic()
     fillers = [start_process(fill, place, wanted, number) for number in range(wanted.fillers)]
-    written = sum((hear_from(*filler) for filler in fillers), NOTHING)
+    written = sum((hear_from(*filler) for filler in fillers), NOTHING) + copy(place, wanted)
     filled_seconds = time.monotonic() - started
     before = left(place)
     go = PROCESSES.Event()
@@ -174,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cleanup", description=__doc__)
     parser.add_argument("--sessions", type=int, default=10_000, help="that have expired")
     parser.add_argument("--results", type=int, default=200_000, help="shared out among them")
+    parser.add_argument("--written", type=int, default=500, help="sessions that are not copied, but written")
     parser.add_argument("--tenants", type=int, default=100, help="the sessions are shared out among, ten users each")
     parser.add_argument("--workers", type=int, default=4, help="processes that clean up at once")
     parser.add_argument("--batch-size", type=int, default=500, help="sessions that one transaction ends")
@@ -183,6 +200,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=KINDS, help="measure nothing else")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     wanted = parser.parse_args(arguments)
+    if not max(wanted.tenants, wanted.results % wanted.sessions) <= wanted.written <= wanted.sessions:
+        parser.error("--written: too few for the tenants or for the results that are left over, or too many")
     kinds = [wanted.only] if wanted.only else list(KINDS)
     all_figures = []
     for kind in kinds:

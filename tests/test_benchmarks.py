@@ -47,16 +47,19 @@ def test_a_wait_that_is_too_long_is_a_failure_with_a_table() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.case(126, 136)
 def test_four_processes_clean_up_and_reclaim_each_session_once() -> None:
-    sizes = ("--sessions", "200", "--results", "2005", "--tenants", "7", "--batch-size", "10")
+    sizes = ("--sessions", "200", "--results", "2005", "--written", "50", "--tenants", "7", "--batch-size", "10")
     done = run("cleanup", *sizes, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     figures = json.loads(done.stdout)
     assert [each["database"].split()[0] for each in figures] == ["SQLite", "SQLite", "PostgreSQL"]
-    # Only the second has files: the first result of every five, of each session.
-    assert [each["files"] for each in figures] == [0, 405, 0]
+    # Only the second has files: the first result of every five, of each session that is written.
+    assert [each["files"] for each in figures] == [0, 105, 0]
     for each in figures:
-        assert each["reclaimed"] == each["written"] == {"sessions": 200, "results": 2005, "size_bytes": 2_100_000}
-        assert sum(each["sessions_each"]) == 200
+        # With the one session that others are copies of, and its result.
+        size_bytes = 105 * 4000 + (50 * 10 + 5 - 105 + 150 * 10 + 1) * 300
+        assert each["written"] == {"sessions": 201, "results": 2006, "size_bytes": size_bytes}
+        assert each["reclaimed"] == each["written"]
+        assert sum(each["sessions_each"]) == 201
         assert set(each["left"].values()) == {0}
         assert each["results_per_second"] > 0
 

@@ -80,7 +80,7 @@ def fill(manager: SessionManager, database_url: str, shape: Shape, *, seed: int 
         _probe(manager, names[number * len(names) // PROBES], f"prober {number}", "probe") for number in range(PROBES)
     ]
     with rows_of(database_url) as database:
-        filling = _Filling(database, random.Random(seed))
+        filling = Filling(database, model="prober 0", seed=seed)
         # In the order of their ids, here and below: pages that are full are not touched again.
         for row in sorted(database.rows("tenancy_tenants", "state = 'live'"), key=lambda row: row["tenant_id"]):
             tenant_id, name = row["tenant_id"], row["name"]
@@ -125,13 +125,20 @@ def drifts(database_url: str) -> int:
         )
 
 
-class _Filling:
-    """Rows on their way into a database."""
+class Filling:
+    """
+    Rows on their way into a database.
 
-    def __init__(self, database: Rows, chance: random.Random) -> None:
+    :param model: The user whose only session all others are made like, and whose first result all others are.
+    """
+
+    def __init__(
+        self, database: Rows, *, model: str, seed: int = 1, results_of_session: int = RESULTS_OF_SESSION
+    ) -> None:
         self._database = database
-        self._chance = chance
-        probe = database.rows("tenancy_users", "name = 'prober 0'")[0]
+        self._chance = random.Random(seed)
+        self._of_session = results_of_session
+        probe = database.rows("tenancy_users", f"name = '{model}'")[0]
         session = database.rows("tenancy_sessions", f"user_id = '{probe['user_id']}'")[0]
         of_session = f"session_id = '{session['session_id']}'"
         self._models: dict[str, Row] = {
@@ -148,15 +155,15 @@ class _Filling:
 
     def add(self, tenant_id: str, results: int) -> None:
         """Add so many results to a tenant, in users and sessions that are new."""
-        sessions = sorted(self._name() for _ in range(results // RESULTS_OF_SESSION))
+        sessions = sorted(self._name() for _ in range(results // self._of_session))
         size = 0
         for number in range(0, len(sessions), SESSIONS_OF_USER):
             user_id, of_user = self._name(), sessions[number : number + SESSIONS_OF_USER]
-            self._row("tenancy_users", tenant_id=tenant_id, user_id=user_id, name=f"user {number}")
+            self._row("tenancy_users", tenant_id=tenant_id, user_id=user_id, name=f"copied {number}")
             added = sum(self._session(tenant_id, user_id, session_id) for session_id in of_user)
-            self._usage(tenant_id, user_id, added, len(of_user) * RESULTS_OF_SESSION, sessions=len(of_user))
+            self._usage(tenant_id, user_id, added, len(of_user) * self._of_session, sessions=len(of_user))
             size += added
-        self._database.add_usage(tenant_id, tenant_id, (size, len(sessions) * RESULTS_OF_SESSION, len(sessions), 0))
+        self._database.add_usage(tenant_id, tenant_id, (size, len(sessions) * self._of_session, len(sessions), 0))
 
     def lengthen(self, user: str, results: int) -> None:
         """Add so many results to the session of a user of which there is one."""
@@ -189,8 +196,8 @@ class _Filling:
         self._row("tenancy_session_keys", tenant_id=tenant_id, session_id=session_id)
         # Of one session in ten the results have an end of their own.
         own_end = expires_at_us if self._chance.random() < 0.1 else None
-        size = self._results(tenant_id, session_id, range(1, RESULTS_OF_SESSION + 1), expires_at_us=own_end)
-        self._usage(tenant_id, session_id, size, RESULTS_OF_SESSION, last_number=RESULTS_OF_SESSION)
+        size = self._results(tenant_id, session_id, range(1, self._of_session + 1), expires_at_us=own_end)
+        self._usage(tenant_id, session_id, size, self._of_session, last_number=self._of_session)
         return size
 
     def _results(self, tenant_id: str, session_id: str, numbers: range, expires_at_us: int | None = None) -> int:
