@@ -1,10 +1,20 @@
 """What the documents say of the code is so."""
 
 import ast
+import configparser
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Final, get_args
 
 import pytest
+import yaml
+
+from stores.reserve import RESERVE_BYTES, reserve_names
+from tenancy.events import Event
+from tenancy.unknown import GRACE, ONE_IN
 
 CHECKOUT = Path(__file__).parent.parent
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
@@ -26,3 +36,61 @@ def test_every_test_a_document_names_is_there(document: str) -> None:
             missing.append(f"{path}::{test}")
     assert missing == []
     assert len(named(document)) > 30
+
+
+OPERATIONS: Final = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language in the handbook of operations, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", OPERATIONS, flags=re.MULTILINE | re.DOTALL)
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run something with this environment's commands first on the path."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("HAYSTACK_TENANCY_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    environment["PYTHONPATH"] = str(CHECKOUT)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_examples_of_the_handbook_run(tmp_path: Path) -> None:
+    thread, task = blocks("python")
+    # A server that starts, serves and stops.
+    serve = "\nasync def serve():\n    async with lifespan(None) as state:\n        assert state['manager']\n"
+    program = f"{thread}\n{task}\n{serve}\nasyncio.run(serve())\n"
+    done = run([sys.executable, "-W", "error", "-c", program], tmp_path)
+    assert done.returncode == 0, done.stderr
+    for script in blocks("sh"):
+        done = run(["bash", "-euo", "pipefail", "-c", script], tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_jobs_of_the_handbook_say_what_their_readers_understand(tmp_path: Path) -> None:
+    (job,) = (yaml.safe_load(block) for block in blocks("yaml"))
+    container = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    service, timer = (configparser.ConfigParser(strict=True) for _ in range(2))
+    for unit, text in zip((service, timer), blocks("ini"), strict=True):
+        unit.optionxform = str  # type: ignore[assignment, method-assign]
+        unit.read_string(text)
+    commands = [container["command"], service["Service"]["ExecStart"].split(), blocks("crontab")[0].split()[6:-1]]
+    assert timer["Timer"]["OnCalendar"]
+    made = run(["tenancy", "--data", str(tmp_path / "data"), "init"], tmp_path)
+    assert made.returncode == 0, made.stderr
+    for command in commands:
+        assert Path(command[0]).name == "tenancy"
+        assert command[1:3] == ["--config", "/etc/tenancy/tenancy.toml"]
+        done = run(["tenancy", "--data", str(tmp_path / "data"), *command[3:]], tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_handbook_explains_every_event_and_no_other() -> None:
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", OPERATIONS.split("| event |")[1], flags=re.MULTILINE)
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(get_args(Event))
+
+
+def test_the_numbers_of_the_handbook_are_those_of_the_code() -> None:
+    assert f"reserve of {RESERVE_BYTES // 2**20} MiB" in OPERATIONS
+    first, *_, last = reserve_names("catalogue.sqlite3")
+    assert f"`{first}` to `{last.removeprefix('catalogue.sqlite3')}`" in OPERATIONS
+    assert (GRACE.days, ONE_IN) == (1, 100)
