@@ -18,7 +18,7 @@ Open = Callable[..., Session]
 SOON = 0.001
 #: Nobody waits for as long as this.
 NEVER = 3600.0
-PATIENCE = 60.0
+PATIENCE = 30.0
 DONE = CleanupReport(sessions=0, results=0, reclaimed_bytes=0, dry_run=False, complete=True)
 CUT_SHORT = CleanupReport(sessions=1, results=0, reclaimed_bytes=0, dry_run=False, complete=False)
 
@@ -136,6 +136,16 @@ def test_a_coroutine_reclaims_what_expires_until_its_manager_closes(
         ledger.require_empty()
         assert not task.done()
         # From a thread of its own, as a server's last line may be.
+        await asyncio.to_thread(manager.close)
+        await asyncio.wait_for(task, PATIENCE)
+
+    asyncio.run(serve())
+
+
+def test_a_coroutine_that_waits_for_its_next_run_ends_at_once(manager: SessionManager) -> None:
+    async def serve() -> None:
+        task = asyncio.create_task(manager.run_janitor_async(interval_seconds=NEVER))
+        await asyncio.sleep(0)
         await asyncio.to_thread(manager.close)
         await asyncio.wait_for(task, PATIENCE)
 
