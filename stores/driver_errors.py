@@ -1,6 +1,7 @@
 """From a driver's exceptions to a store's. A driver's text may hold values, so it is never passed on."""
 
 import sqlite3
+from types import TracebackType
 from typing import Any, Final, Protocol
 
 from stores.errors import Conflict, StoreDenied, StoreError, StoreFull, StoreUnavailable
@@ -8,7 +9,7 @@ from stores.reserve import Reserve
 
 
 class DriverErrors(Protocol):
-    """Turns one driver's exceptions into ours. The driver's text may hold values, so it is never passed on."""
+    """Turns one driver's exceptions into ours."""
 
     driver: tuple[type[BaseException], ...]
 
@@ -18,6 +19,31 @@ class DriverErrors(Protocol):
         """
         Make sure that nobody uses a connection on which a call was cut short, e.g. by a signal handler that raises.
         """
+
+
+class Asking:
+    """
+    The block in which something is asked of a driver: what the driver raises leaves it as a store's error.
+
+    A call that was cut short by anything else, such as Ctrl-C, leaves a connection that nobody may use.
+    """
+
+    __slots__ = ("_connection", "_errors")
+
+    def __init__(self, errors: DriverErrors, connection: Any) -> None:
+        self._errors = errors
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, self._errors.driver):
+            raise self._errors.translate(error) from None
+        if error is not None:
+            self._errors.interrupted(self._connection)
 
 
 #: What SQLite says when it can make no file, or none larger: of a full disk as of any other trouble.
@@ -69,6 +95,14 @@ _CONNECTION_FAILURES: Final = (
 )
 
 
+class NothingChanged(StoreError):
+    """A statement of `Transaction.finish` changed nothing. The transaction must be given up."""
+
+
+#: What such a statement provokes. https://www.postgresql.org/docs/current/errcodes-appendix.html
+_DIVISION_BY_ZERO: Final = "22012"
+
+
 class PostgresErrors:
     def __init__(self) -> None:
         import psycopg
@@ -81,6 +115,8 @@ class PostgresErrors:
             # Leaving a pipeline that Ctrl-C or an exit has cut short, the driver stumbles and forgets which.
             raise cut_short from None
         state: str = getattr(error, "sqlstate", None) or ""
+        if state == _DIVISION_BY_ZERO:
+            return NothingChanged("A statement that had to change something changed nothing.")
         # Classes of SQLSTATE: https://www.postgresql.org/docs/current/errcodes-appendix.html
         if state.startswith("23"):
             return Conflict("A constraint refused the statement.")

@@ -14,7 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from stores.connections import Durability, make_engine, parse_url
-from stores.driver_errors import DriverErrors, PostgresErrors, SqliteErrors
+from stores.driver_errors import Asking, DriverErrors, PostgresErrors, SqliteErrors
 from stores.errors import StoreError, StoreFull, StoreUnavailable
 from stores.locks import ProcessLock
 from stores.reserve import RESERVE_BYTES, Reserve
@@ -193,11 +193,8 @@ class Database:
                     raise
 
     def _checkpoint(self, mode: str) -> bool:
-        with self._checked_out() as connection:
-            try:
-                row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-            except self.errors.driver as error:
-                raise self.errors.translate(error) from None
+        with self._checked_out() as connection, Asking(self.errors, connection):
+            row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
         busy, in_log, moved = row
         return bool(busy == 0 and in_log == moved)
 
@@ -263,27 +260,16 @@ class Database:
         if len(texts) == 1 and not local:
             self._command(connection, texts[0])
             return
-        try:
-            # One round trip for all of them.
-            with connection.pipeline():
-                for text in texts:
-                    connection.execute(text)
-                if local:
-                    set_local(connection, local)
-        except self.errors.driver as error:
-            raise self.errors.translate(error) from None
-        except BaseException:
-            self.errors.interrupted(connection)
-            raise
+        # One round trip for all of them.
+        with Asking(self.errors, connection), connection.pipeline():
+            for text in texts:
+                connection.execute(text)
+            if local:
+                set_local(connection, local)
 
     def _command(self, connection: Any, text: str) -> None:
-        try:
+        with Asking(self.errors, connection):
             connection.execute(text)
-        except self.errors.driver as error:
-            raise self.errors.translate(error) from None
-        except BaseException:
-            self.errors.interrupted(connection)
-            raise
 
     def _abandon(self, connection: Any) -> None:
         try:

@@ -6,12 +6,12 @@ driver does. No driver exception leaves this module.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
 
-from stores.driver_errors import DriverErrors
+from stores.driver_errors import Asking, DriverErrors, NothingChanged
 
 #: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
 LocalSettings = Mapping[str, str]
@@ -78,7 +78,7 @@ class Transaction:
 
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
         text, constants = statement.compiled(self._dialect)
-        try:
+        with self._asking():
             if not self._every_time:
                 return self.connection.execute(text, {**constants, **parameters})
             # One round trip. Without a BEGIN the server takes what is sent together as one transaction, which ends
@@ -86,11 +86,6 @@ class Transaction:
             with self.connection.pipeline():
                 set_local(self.connection, self._every_time)
                 return self.connection.execute(text, {**constants, **parameters})
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
 
     def set_local(self, settings: LocalSettings) -> None:
         """
@@ -103,13 +98,11 @@ class Transaction:
         if self._every_time is not None:
             self._every_time = settings
             return
-        try:
+        with self._asking():
             set_local(self.connection, settings)
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
+
+    def _asking(self) -> Asking:
+        return Asking(self._errors, self.connection)
 
     def execute(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement and return how many rows it changed."""
@@ -120,12 +113,8 @@ class Transaction:
         """Run a query and return its first row, or `None`."""
         cursor = self._run(statement, parameters)
         try:
-            row: tuple[Any, ...] | None = cursor.fetchone()
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
+            with self._asking():
+                row: tuple[Any, ...] | None = cursor.fetchone()
         finally:
             cursor.close()
         return row
@@ -137,25 +126,16 @@ class Transaction:
         text, constants = statement.compiled(self._dialect)
         cursor = self.connection.cursor()
         try:
-            cursor.executemany(text, [{**constants, **row} for row in rows])
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
+            with self._asking():
+                cursor.executemany(text, [{**constants, **row} for row in rows])
         finally:
             cursor.close()
 
     def all(self, statement: Statement, **parameters: Any) -> list[tuple[Any, ...]]:
         """Run a query and return all its rows."""
         cursor = self._run(statement, parameters)
-        try:
+        with self._asking():
             rows: list[tuple[Any, ...]] = cursor.fetchall()
-        except self._errors.driver as error:
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
         return rows
 
     def finish(self, *last: tuple[Statement, Mapping[str, Any]]) -> bool:
@@ -170,24 +150,15 @@ class Transaction:
         if self._dialect.name == "sqlite":
             return all(self.one(statement, **parameters) is not None for statement, parameters in last)
         try:
-            with self.connection.pipeline():
+            with self._asking(), self.connection.pipeline():
                 for statement, parameters in last:
                     text, constants = statement.failing_on_nothing().compiled(self._dialect)
                     self.connection.execute(text, {**constants, **parameters})
                 self.connection.execute("COMMIT")
-        except self._errors.driver as error:
-            if getattr(error, "sqlstate", None) == _DIVISION_BY_ZERO:
-                return False
-            raise self._errors.translate(error) from None
-        except BaseException:
-            self._errors.interrupted(self.connection)
-            raise
+        except NothingChanged:
+            return False
         self.is_committed = True
         return True
-
-
-#: https://www.postgresql.org/docs/current/errcodes-appendix.html
-_DIVISION_BY_ZERO: Final = "22012"
 
 
 def set_local(connection: Any, settings: LocalSettings) -> None:
