@@ -10,6 +10,7 @@ nowhere at all, and what is still in the conversation in nothing that we say.
 import asyncio
 import contextlib
 import json
+import os
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -32,6 +33,7 @@ from haystack.tracing import Span, Tracer
 from haystack.tracing.utils import coerce_tag_value
 
 from stores.errors import StoreUnavailable
+from stores.names import mint_name
 from tenancy import (
     Limits,
     NoActiveSession,
@@ -287,6 +289,21 @@ def not_reclaimed(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
     manager.clock.advance(timedelta(days=99))
     patch.setattr("stores.filesystem.FilesystemNamespace.destroy", away)
     manager.cleanup()
+
+
+def many_unknown(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
+    reference = manager.session(**WHO).write(os.urandom(50_000), name=CANARY)
+    assert reference
+    (row,) = manager.sessions(tenant=TENANT)
+    store = manager._backend.store
+    for outer, inner in store.namespaces():
+        store.namespace(outer, inner).put(mint_name(), f"{CANARY} {row}".encode())
+    assert manager.verify(repair=True).alarm
+
+
+def janitor_failed(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("tenancy.cleanup.Cleaner.run", raises)
+    manager._rounds(300.0, 500).run(lambda: False)
 
 
 @pytest.mark.case(76)
