@@ -61,6 +61,7 @@ _BY_FILE: Final[Mapping[str, tuple[str, ...]]] = {
     "tests/stores/test_swaps.py": ("filesystem",),
     "tests/stores/test_trash.py": ("filesystem",),
     "tests/attacks/": ("filesystem",),
+    "tests/faults/test_sweep.py": ("sqlite", "filesystem", "stored", "inline"),
     "tests/power_loss/test_power_loss.py": ("sqlite", "filesystem", "inline"),
     "tests/full_disk/": ("sqlite", "filesystem", "inline"),
     # A data directory: SQLite, files, and small results inline.

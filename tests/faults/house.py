@@ -1,6 +1,7 @@
 """A data directory that faults are tried on: who is in it, what they have stored, and what must become of it."""
 
 import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from stores.reserve import reserve_names
 from tenancy import Session, SessionManager
 from tenancy.quotas import Lifetime
 from tenancy.startup import CATALOGUE_FILE, RESULTS_FOLDER
@@ -19,6 +21,8 @@ WAYS: Final = {"files": 0, "inline": 32768}
 #: `"kept"`: it must be there whatever happens. `"target"`: the operation is to remove it. `"ended"`: it has expired, or
 #: somebody before has begun to remove it.
 Fate = Literal["kept", "target", "ended"]
+
+_RESERVE: Final = frozenset(reserve_names(CATALOGUE_FILE))
 
 #: In several pages of a database, and still inline.
 LARGE: Final = "".join(f"{number * 7919 % 1_000_003:06} {number % 97}\n" for number in range(2000))
@@ -114,7 +118,15 @@ class House:
     def become_copy_of(self, template: "House") -> None:
         """Throw away what is there and take what a template has."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.copytree(template.folder, self.folder, symlinks=True)
+        shutil.copytree(template.folder, self.folder, copy_function=_copied)
+
+
+def _copied(source: str, target: str) -> None:
+    if Path(source).name in _RESERVE:
+        # Megabytes that nobody ever writes to: they are made, and given up.
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)
 
 
 class Filler:

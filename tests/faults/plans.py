@@ -25,6 +25,9 @@ class Shot:
 #: Says which faults to try in an operation, from all of its calls.
 Plan = Callable[[Operation, Sequence[Seen]], list[Shot]]
 
+#: A trial takes about a tenth of a second.
+_VERY_MANY: Final = 250
+
 #: What changes something that another process can see. A death just before anything else leaves what the call before
 #: it left: only right after one of these there is a new state to look at.
 _CHANGES: Final = frozenset(
@@ -41,11 +44,13 @@ def every(operation: Operation, calls: Sequence[Seen]) -> list[Shot]:
 def brief(operation: Operation, calls: Sequence[Seen]) -> list[Shot]:
     """
     Everything where results come and go one at a time. Elsewhere every call is struck by one error or short write,
-    which take turns, and a death follows every change. What is left out is for the command line.
+    which take turns, and a death follows every change; where there are very many calls, every third of these. What is
+    left out is for the command line.
     """
     if operation.is_everyday:
         return every(operation, calls)
-    return [*_in_turn(calls), *_after_changes(calls)]
+    step = 3 if len(_hit(calls, MODES[0])) > _VERY_MANY else 1
+    return [*_in_turn(calls, step=step), *list(_after_changes(calls))[::step]]
 
 
 def only(modes: Sequence[str], plan: Plan) -> Plan:
@@ -57,18 +62,19 @@ def _hit(calls: Sequence[Seen], mode: str) -> list[Seen]:
     return [call for call in calls if call.is_hit_by(mode)]
 
 
-def _in_turn(calls: Sequence[Seen]) -> Iterator[Shot]:
+def _in_turn(calls: Sequence[Seen], *, step: int) -> Iterator[Shot]:
     modes = [mode for mode in MODES if mode != KILL]
     counts = dict.fromkeys(modes, 0)
-    turn = 0
+    turn, hit = 0, 0
     for call in calls:
         possible = [mode for mode in modes if call.is_hit_by(mode)]
         for mode in possible:
             counts[mode] += 1
-        if possible:
+        if possible and hit % step == 0:
             mode = possible[turn % len(possible)]
             turn += 1
             yield Shot(mode, counts[mode])
+        hit += bool(possible)
 
 
 def _after_changes(calls: Sequence[Seen]) -> Iterator[Shot]:

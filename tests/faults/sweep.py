@@ -1,6 +1,7 @@
 """Faults at all calls of the operations, one trial each, divided among several processes."""
 
 import gc
+import logging
 import multiprocessing
 import os
 import shutil
@@ -152,6 +153,7 @@ def _work(line: Connection, trials: Sequence[tuple[Bench, Shot]], number: int) -
     with suppress(OSError):
         os.sched_setaffinity(0, {processors[number % len(processors)]})
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    logging.disable(logging.WARNING)  # whatever cannot be removed is an event, and there are hundreds
     warm: Bench | None = None
     for bench, shot in trials:
         if bench is not warm:

@@ -1,6 +1,10 @@
 """Whatever the system refuses, and wherever a process dies: nothing acknowledged is lost and nothing is left wrong."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +13,39 @@ from tests.faults.operations import OPERATIONS
 from tests.faults.plans import Shot, brief, every
 from tests.faults.report import as_json, lines, rows
 from tests.faults.sweep import Result, Seen
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def swept(*arguments: str) -> dict[str, Any]:
+    """Run the command in a process of its own, which nothing else has been in."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults", *arguments, "--json"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["broken"] == []
+    assert done.returncode == 0
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.case(55, 58)
+def test_no_error_and_no_death_at_any_system_call_breaks_an_invariant() -> None:
+    found = swept("--brief")["rows"]
+    for operation in OPERATIONS:
+        for way in operation.ways:
+            some = {row["mode"]: row for row in found if (row["operation"], row["way"]) == (operation.name, way)}
+            assert set(some) >= set(MODES) - {"short"}
+            # What is struck does not go unnoticed: a sweep of faults that nobody meets would say little.
+            assert all(row["struck"] > 0.8 * row["trials"] for row in some.values())
+            assert sum(row["refused"] for row in some.values()) > 10
+
 
 CALLS = [
     Seen("openat", "results/a"),
@@ -35,6 +72,15 @@ def test_what_a_test_has_the_time_for_is_all_of_the_everyday_and_of_the_rest_a_s
             assert shots == every(operation, CALLS)
         else:
             assert shots == [Shot("EIO", 1), Shot("ENOSPC", 2), Shot("EMFILE", 3), *(Shot(KILL, n) for n in (2, 3, 5))]
+
+
+def test_of_very_many_calls_every_third_is_struck_and_the_errors_still_take_turns() -> None:
+    some, many = ([Seen("write", "results/a/b", 10)] * count for count in (250, 300))
+    starting = OPERATIONS[0]
+    assert [shot.number for shot in brief(starting, some) if shot.mode != KILL][:3] == [1, 2, 3]
+    shots = [shot for shot in brief(starting, many) if shot.mode != KILL]
+    assert sorted(shot.number for shot in shots) == list(range(1, 301, 3))
+    assert {shot.mode for shot in shots} == set(MODES) - {KILL}
 
 
 RESULTS = [
