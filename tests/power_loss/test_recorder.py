@@ -61,8 +61,8 @@ def do_everything(root: Path, tell: Tell) -> None:
     os.rename("file", root / "third", src_dir_fd=made)
     os.unlink(root / "second")
     os.rmdir("made", dir_fd=top)
-    with open(root / "old", "ab") as old:
-        old.write(b"more")
+    # Not at the position of the descriptor, which is 0.
+    os.write(os.open(root / "old", os.O_WRONLY | os.O_APPEND), b"more")
     with open(root / "old", "wb"):
         pass
     # What does not happen, and what happens elsewhere.

@@ -1,5 +1,6 @@
 """Whatever is wrong in a data directory is seen: a look that sees nothing would find no state broken."""
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tenancy import SessionManager
+from tenancy.verify import VerifyReport
 from tests.power_loss.promises import Promises, Seen, faults
 from tests.power_loss.scenarios import ANN, DATA, FILE, SCENARIOS
 from tests.power_loss.seeing import digest_of, see
@@ -119,6 +122,20 @@ def test_a_result_that_nobody_has_been_told_of_is_read_too(data: Path, promises:
     seen = see(data, keys=(), offset_us=0)
     assert seen.read == promises.kept
     assert faults(Promises(kept=kept), seen, all_there=True) == ["A result nobody wrote"] * 2
+
+
+def test_what_looking_itself_breaks_is_seen(data: Path, promises: Promises, monkeypatch: pytest.MonkeyPatch) -> None:
+    verify = SessionManager.verify
+
+    def careless(manager: SessionManager, *, repair: bool) -> VerifyReport:
+        report = verify(manager, repair=repair)
+        run("UPDATE tenancy_usage SET used_bytes = 0")(data)
+        return report
+
+    monkeypatch.setattr(SessionManager, "verify", careless)
+    before = logging.root.manager.disable
+    assert looked(data, promises).problems == ("Usage is not the sum of the rows",)
+    assert logging.root.manager.disable == before
 
 
 def test_what_was_interrupted_before_is_still_there_when_its_cleanup_is_recorded(tmp_path: Path) -> None:
