@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final, Self
 
+from stores.locks import ProcessLock
 from tenancy.cleanup import CleanupReport
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
@@ -111,7 +112,9 @@ class AsyncJanitor:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds = rounds
         self._stopping = threading.Event()
-        self._at_work = threading.Lock()
+        # A child that is forked in the middle of a step has nobody to wait for.
+        self._at_work = ProcessLock()
+        self._worker: int | None = None
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
 
@@ -121,9 +124,10 @@ class AsyncJanitor:
         # Of a loop that is closed there is nobody left to wake.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._wake.set)
-        # The step is in a thread that needs nothing of the loop, which may wait here itself.
-        with self._at_work:
-            pass
+        # The step is in a thread that needs nothing of the loop, which may wait here itself. The step may not.
+        if self._worker != threading.get_ident():
+            with self._at_work:
+                pass
 
     async def run(self) -> None:
         """Clean up until the end."""
@@ -137,7 +141,11 @@ class AsyncJanitor:
 
     def _run_once(self) -> float:
         with self._at_work:
-            return 0.0 if self._stopping.is_set() else self._rounds.run(self._stopping.is_set)
+            self._worker = threading.get_ident()
+            try:
+                return 0.0 if self._stopping.is_set() else self._rounds.run(self._stopping.is_set)
+            finally:
+                self._worker = None
 
     async def _stopped_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

@@ -13,6 +13,7 @@ from tenancy.cleanup import CleanupReport
 from tenancy.janitor import Janitor, Rounds
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
+from tests.forked import in_a_child
 
 Open = Callable[..., Session]
 SOON = 0.001
@@ -76,6 +77,9 @@ class HeldStep:
         self._go_on.set()
         closing.join(PATIENCE)
         assert not closing.is_alive()
+
+    def go_on(self) -> None:
+        self._go_on.set()
 
 
 @pytest.fixture
@@ -198,6 +202,42 @@ def test_closing_waits_for_the_step_under_way_and_leaves_the_rest(
     assert step.removed == [1]
     assert ledger.count("tenancy_sessions") == 4
     ledger.require_balanced()
+
+
+def test_a_child_forked_in_the_middle_of_a_step_closes_without_waiting_for_it(
+    manager: SessionManager, open_session: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expire(manager, open_session, sessions=1)
+    step = HeldStep(manager, monkeypatch)
+
+    async def serve() -> None:
+        task = asyncio.create_task(manager.run_janitor_async(interval_seconds=SOON))
+        await asyncio.to_thread(step.wait)
+        # The thread that is at the step does not exist there.
+        assert in_a_child(manager.close) is None
+        step.go_on()
+        task.cancel()
+
+    asyncio.run(serve())
+
+
+def test_a_step_that_closes_its_manager_does_not_wait_for_itself(
+    manager: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def close(*_: Any, **__: Any) -> bool:
+        # As a handler of logging may, when it is told that something could not be removed.
+        manager.close()
+        raise StorageUnavailable("away")
+
+    async def serve() -> None:
+        monkeypatch.setattr(type(manager._backend.across.reclaim), "end_expired", close)
+        task = asyncio.create_task(manager.run_janitor_async(interval_seconds=SOON))
+        await asyncio.wait_for(task, PATIENCE)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_a_run_that_fails_is_an_event_and_the_next_one_tries_again(
