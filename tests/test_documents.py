@@ -84,6 +84,17 @@ def test_the_jobs_of_the_handbook_say_what_their_readers_understand(tmp_path: Pa
         assert done.returncode == 0, done.stderr
 
 
+def test_the_commands_that_show_the_promises_are_there() -> None:
+    table = OPERATIONS.split("## How it is known")[1]
+    modules = re.findall(r"`python -m ([\w.]+)", table)
+    assert len(modules) > 5
+    for module in modules:
+        place = CHECKOUT.joinpath(*module.split("."))
+        assert place.with_suffix(".py").is_file() or (place / "__main__.py").is_file(), module
+    for folder in re.findall(r"`pytest -m slow ([\w/]+)`", table):
+        assert list((CHECKOUT / folder).glob("test_*.py"))
+
+
 def test_the_handbook_explains_every_event_and_no_other() -> None:
     rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", OPERATIONS.split("| event |")[1], flags=re.MULTILINE)
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(get_args(Event))

@@ -2,7 +2,10 @@
 
 import ast
 import functools
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -163,3 +166,20 @@ def test_a_run_is_good_only_if_every_mutant_is_accounted_for() -> None:
         last
         == "all:       2/3 caught, 1 of them by running out of time, 1 change nothing  (0.1 minutes of a processor)"
     )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_of_every_dozen_mutants_the_one_that_is_tried_is_caught() -> None:
+    # From a process of its own: the runner's workers import the library anew.
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mutations", "--every", "12", "--json"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    totals = json.loads(done.stdout)["totals"]
+    assert totals["all"]["caught"] > 30
+    assert all(totals[group.name]["total"] for group in GROUPS if not group.is_extra)
