@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=4, help="that write and delete")
     parser.add_argument("--threads", type=int, default=2, help="in each of them")
     parser.add_argument("--bytes", type=int, default=1000, help="of one result")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="after which it stops, however many there are"
+    )
 
 
 def run(wanted: argparse.Namespace) -> int:
@@ -62,7 +65,7 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     workers = wanted.processes * wanted.threads
     shares = [wanted.churn // workers + (number < wanted.churn % workers) for number in range(workers)]
     children = [
-        start_process(work, place, number, shares[number :: wanted.processes], wanted.bytes)
+        start_process(work, place, shares[number :: wanted.processes], number, wanted)
         for number in range(wanted.processes)
     ]
     for child in children:
@@ -81,7 +84,7 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     looks["after VACUUM"] = look(place)
     errors = [error for _, found in told for error in found]
     written = sum(count for count, _ in told)
-    if written != wanted.churn:
+    if written != wanted.churn and seconds < wanted.seconds:
         errors.append(f"{written} writes instead of {wanted.churn}")
     usage = looks["after"]["tenancy_usage"]
     return {
@@ -101,7 +104,7 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def work(place: Place, number: int, shares: list[int], size: int, tell: Connection) -> None:
+def work(place: Place, shares: list[int], number: int, wanted: argparse.Namespace, tell: Connection) -> None:
     """Write and delete as one of the processes does, each thread in sessions of its own."""
     errors: list[str] = []
     counts: list[int] = []
@@ -116,10 +119,11 @@ def work(place: Place, number: int, shares: list[int], size: int, tell: Connecti
             for thread in range(len(shares))
         ]
         tell.send("ready")
+        until = time.monotonic() + wanted.seconds
 
         def churn(thread: int) -> None:
             try:
-                counts.append(_churn(sessions[thread], shares[thread], size, seed=number * len(shares) + thread))
+                counts.append(_churn(sessions[thread], shares[thread], wanted.bytes, until, seed=10 * number + thread))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a result
                 errors.append(repr(error))
 
@@ -131,19 +135,21 @@ def work(place: Place, number: int, shares: list[int], size: int, tell: Connecti
     tell.send((sum(counts), errors))
 
 
-def _churn(sessions: list[Session], times: int, size: int, *, seed: int) -> int:
+def _churn(sessions: list[Session], times: int, size: int, until: float, *, seed: int) -> int:
     chance = random.Random(seed)  # noqa: S311 - no secret
     kept: deque[tuple[Session, str]] = deque()
     content = os.urandom(size)
-    for _ in range(times):
+    done = 0
+    while done < times and time.monotonic() < until:
         session = chance.choice(sessions)
         kept.append((session, session.write(content)))
         if len(kept) > _KEPT:
             oldest, reference = kept.popleft()
             oldest.delete(reference)
+        done += 1
     for session, reference in kept:
         session.delete(reference)
-    return times
+    return done
 
 
 def look(place: Place) -> dict[str, dict[str, int]]:

@@ -9,7 +9,8 @@ else the machine does falls on both alike. Nothing is synced, or the disk would 
     python -m benchmarks.growth --churn 1000000
 
 Prints the median of each call in both and their ratio, and how the database finds its rows. With `--churn` it makes
-so many writes and deletes instead, on PostgreSQL, and prints what they leave in its tables (see `benchmarks.churn`).
+so many writes and deletes instead, on PostgreSQL, and prints what they leave in its tables (see `benchmarks.churn`);
+`--seconds` bounds that, on a machine that would take hours.
 
 Ends with 1 if a call costs more than 1.3 times as much, if a statement somebody waits for goes through a whole table,
 or if a counter is not the sum of its rows.
