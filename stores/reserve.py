@@ -4,6 +4,7 @@ Room set aside on a disk for the time when it is full.
 Taking something away from a database means writing to it first.
 """
 
+import errno
 import os
 import stat
 import sys
@@ -20,6 +21,8 @@ RESERVE_BYTES: Final = 8 * 2**20
 RESERVE_FILES: Final = 4
 #: What SQLite may need to make one file or one page of its index. With less left, a failure is the disk's.
 _NEXT_TO_NOTHING: Final = 64 * 2**10
+#: What a file system says that only knows blocks which are written.
+_CANNOT_SET_ASIDE: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def reserve_names(database: str) -> list[str]:
@@ -126,9 +129,14 @@ def _make_file(path: str, size_bytes: int) -> None:
 
 def _set_aside(descriptor: int, size_bytes: int) -> None:
     if sys.platform == "linux":
-        # Where the file system cannot set blocks aside, the C library writes them.
-        os.posix_fallocate(descriptor, 0, size_bytes)
-        return
+        try:
+            os.posix_fallocate(descriptor, 0, size_bytes)
+        except OSError as error:
+            # Where the file system cannot set blocks aside, glibc writes them and musl does not.
+            if error.errno not in _CANNOT_SET_ASIDE:
+                raise
+        else:
+            return
     written = os.fstat(descriptor).st_size
     while written < size_bytes:
         written += os.pwrite(descriptor, bytes(size_bytes - written), written)

@@ -138,6 +138,19 @@ def test_half_a_file_is_not_kept(
     assert sizes(path) == WHOLE
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this platform sets no blocks aside")
+@pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
+def test_where_no_blocks_can_be_set_aside_they_are_written(
+    reserve: Reserve, path: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def set_aside(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "posix_fallocate", set_aside)
+    reserve.require()
+    assert sizes(path) == WHOLE
+
+
 def test_where_no_file_may_be_made_it_stands_in_nobodys_way(
     reserve: Reserve, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
