@@ -4,6 +4,8 @@ import ast
 import configparser
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,39 @@ def test_the_examples_of_the_handbook_run(tmp_path: Path) -> None:
     for script in blocks("sh"):
         done = run(["bash", "-euo", "pipefail", "-c", script], tmp_path)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_is_restored_although_a_killed_process_has_left_a_log(tmp_path: Path) -> None:
+    program = '''
+import os, signal, sqlite3
+from contextlib import closing
+from tenancy import SessionManager
+
+manager = SessionManager.local("tenancy-data")
+for number in range(20):
+    manager.session(tenant="acme", user="ann", session=f"{number % 4}").write(b"before" * 500)
+with closing(sqlite3.connect("tenancy-data/catalogue.sqlite3")) as one, closing(sqlite3.connect("copy")) as other:
+    one.backup(other)
+manager.close()
+manager = SessionManager.local("tenancy-data")
+for number in range(40):
+    manager.session(tenant="acme", user="ann", session=f"later {number % 9}").write(b"after" * 900)
+manager.delete_session(tenant="acme", user="ann", session="1")
+manager.session(tenant="acme", user="ann", session="last").write(b"after" * 900)
+os.kill(os.getpid(), signal.SIGKILL)
+'''
+    done = run([sys.executable, "-c", program], tmp_path)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    catalogue = tmp_path / "tenancy-data" / "catalogue.sqlite3"
+    assert catalogue.with_name("catalogue.sqlite3-wal").stat().st_size > 0
+    before, after = OPERATIONS.split("To restore, ")[1].split("Then bring back")
+    for script, copies in ((before, True), (after, False)):
+        (first,) = re.findall(r"^```sh\n(.*?)^```$", script.split("\n## ")[0], flags=re.MULTILINE | re.DOTALL)
+        done = run(["bash", "-euo", "pipefail", "-c", first], tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        if copies:
+            shutil.copyfile(tmp_path / "copy", catalogue)
+    assert re.search(r"checked results +20$", done.stdout, flags=re.MULTILINE)
 
 
 def test_the_jobs_of_the_handbook_say_what_their_readers_understand(tmp_path: Path) -> None:
