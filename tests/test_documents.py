@@ -69,7 +69,7 @@ def test_the_examples_of_the_handbook_run(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_restored_although_a_killed_process_has_left_a_log(tmp_path: Path) -> None:
-    program = '''
+    program = """
 import os, signal, sqlite3
 from contextlib import closing
 from tenancy import SessionManager
@@ -86,7 +86,7 @@ for number in range(40):
 manager.delete_session(tenant="acme", user="ann", session="1")
 manager.session(tenant="acme", user="ann", session="last").write(b"after" * 900)
 os.kill(os.getpid(), signal.SIGKILL)
-'''
+"""
     done = run([sys.executable, "-c", program], tmp_path)
     assert done.returncode == -signal.SIGKILL, done.stderr
     catalogue = tmp_path / "tenancy-data" / "catalogue.sqlite3"
