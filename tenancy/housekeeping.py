@@ -56,6 +56,8 @@ class Housekeeping:
         """
         janitor = Janitor(self._rounds(interval_seconds, batch_size))
         self._backend.on_close.append(janitor.stop)
+        # Once more: a manager that closed in between has not seen this one.
+        self._require_open()
         return janitor.start()
 
     async def run_janitor_async(self, *, interval_seconds: float = 300.0, batch_size: int = 500) -> None:
@@ -66,6 +68,7 @@ class Housekeeping:
         """
         janitor = AsyncJanitor(self._rounds(interval_seconds, batch_size))
         self._backend.on_close.append(janitor.stop)
+        self._require_open()
         await janitor.run()
 
     def _rounds(self, interval_seconds: float, batch_size: int) -> Rounds:

@@ -304,6 +304,32 @@ def test_a_closed_manager_has_no_janitor(manager: SessionManager) -> None:
         asyncio.run(manager.run_janitor_async())
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_manager_that_closes_while_a_janitor_begins_has_none(
+    manager: SessionManager, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    real = type(manager)._rounds
+
+    def close_meanwhile(self: SessionManager, *bounds: Any) -> Rounds:
+        rounds = real(self, *bounds)
+        self.close()
+        return rounds
+
+    async def serve() -> None:
+        await asyncio.wait_for(manager.run_janitor_async(interval_seconds=SOON), PATIENCE)
+
+    def begin() -> None:
+        if is_async:
+            asyncio.run(serve())
+        else:
+            manager.run_janitor()
+
+    monkeypatch.setattr(type(manager), "_rounds", close_meanwhile)
+    with pytest.raises(ConfigurationError):
+        begin()
+    assert janitors() == []
+
+
 @pytest.mark.parametrize("database_kind", ["postgresql"])
 def test_who_may_not_work_on_all_tenants_is_told_so_at_once(make_manager: ManagerFactory) -> None:
     manager = make_manager(maintenance_url=None)
