@@ -92,7 +92,8 @@ class Verifier:
             emit("many_unknown", files=unknown.files, unknown=unknown.unknown)
         repair = repair and not alarm
         moved = self._quarantine.set_aside(unknown) if repair else 0
-        found["unknown_bytes"] += self._audit.unknown_blobs() + unknown.unknown - moved
+        # Each room was looked at again: more may have been moved than were there before.
+        found["unknown_bytes"] += self._audit.unknown_blobs() + max(0, unknown.unknown - moved)
         findings = [Finding(kind, count, repaired=False) for kind, count in sorted(found.items()) if count]
         findings += [Finding("unknown_bytes", moved, repaired=True)] * bool(moved)
         return VerifyReport(tuple(findings + self._repairable(repair)), checked_results=checked, alarm=alarm)

@@ -11,7 +11,7 @@ import pytest
 
 from stores.names import mint_name
 from tenancy import Lifetime, Session, SessionManager
-from tenancy.unknown import GRACE, ONE_IN
+from tenancy.unknown import GRACE, ONE_IN, Quarantine, UnknownFiles
 from tenancy.verify import Finding
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
@@ -115,6 +115,24 @@ def test_what_is_young_stays_a_finding_beside_what_was_set_aside(
     assert set(report.findings) == {Finding("unknown_bytes", 1, repaired=value) for value in (True, False)}
     assert not report.ok
     assert (old.exists(), young.exists()) == (False, True)
+
+
+def test_more_that_appear_before_they_are_set_aside_are_no_debt(
+    manager: SessionManager, session: Session, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(session, ONE_IN)
+    plant(room_of(results))
+    real = Quarantine.set_aside
+
+    def plant_another(quarantine: Quarantine, found: UnknownFiles) -> int:
+        plant(room_of(results))
+        return real(quarantine, found)
+
+    monkeypatch.setattr(Quarantine, "set_aside", plant_another)
+    manager.clock.advance(GRACE + MOMENT)
+    report = manager.verify(repair=True)
+    assert report.findings == (Finding("unknown_bytes", 2, repaired=True),)
+    assert report.ok
 
 
 def test_a_file_with_a_name_of_somebody_elses_is_none_of_ours(
