@@ -138,7 +138,6 @@ def test_half_a_file_is_not_kept(
     assert sizes(path) == WHOLE
 
 
-@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this platform sets no blocks aside")
 @pytest.mark.parametrize("code", [errno.EOPNOTSUPP, errno.EINVAL])
 def test_where_no_blocks_can_be_set_aside_they_are_written(
     reserve: Reserve, path: Path, code: int, monkeypatch: pytest.MonkeyPatch
