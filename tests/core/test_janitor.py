@@ -11,7 +11,7 @@ import pytest
 from tenancy import ConfigurationError, Lifetime, Session, SessionManager, StorageUnavailable
 from tenancy.cleanup import CleanupReport
 from tenancy.janitor import Janitor, Rounds
-from tests.conftest import ManagerFactory
+from tests.conftest import INLINE_BYTES, ManagerFactory
 from tests.core.ledger import Ledger
 from tests.forked import in_a_child
 
@@ -45,6 +45,12 @@ class Runs:
         with self._changed:
             wanted = len(self.pauses) + more
             assert self._changed.wait_for(lambda: len(self.pauses) >= wanted, PATIENCE)
+
+
+@pytest.fixture
+def inline_bytes() -> int:
+    """Where results are is nothing to a janitor."""
+    return INLINE_BYTES["inline"]
 
 
 class HeldStep:

@@ -12,6 +12,7 @@ from stores.errors import StoreFull
 from stores.reserve import RESERVE_FILES
 from stores.sql import Database, Transaction
 from tenancy import Lifetime, Limits, Session, SessionManager, StorageFull
+from tests.conftest import INLINE_BYTES
 from tests.core.ledger import Ledger
 
 Open = Callable[..., Session]
@@ -22,6 +23,12 @@ WHO = {"tenant": "acme", "user": "ann", "session": "chat"}
 def database_kind() -> str:
     """A server keeps its own disk."""
     return "sqlite"
+
+
+@pytest.fixture
+def inline_bytes() -> int:
+    """The catalogue is written to either way."""
+    return INLINE_BYTES["inline"]
 
 
 @pytest.fixture

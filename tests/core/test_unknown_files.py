@@ -13,11 +13,17 @@ from stores.names import mint_name
 from tenancy import Lifetime, Session, SessionManager
 from tenancy.unknown import GRACE, ONE_IN, Quarantine, UnknownFiles
 from tenancy.verify import Finding
-from tests.conftest import ManagerFactory
+from tests.conftest import INLINE_BYTES, ManagerFactory
 from tests.core.ledger import Ledger
 
 Open = Callable[..., Session]
 MOMENT = timedelta(seconds=1)
+
+
+@pytest.fixture
+def inline_bytes() -> int:
+    """Only large results here, which are files whatever goes inline."""
+    return INLINE_BYTES["inline"]
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ def without_rows_of_sessions_removed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReclaimTable, "claim_ended", lambda *_, **__: [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "name", "said"),
     [
@@ -197,6 +198,7 @@ def trash_is_not_emptied_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Trash, "empty", only_this)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sabotage", "name", "call", "mode", "said"),
     [

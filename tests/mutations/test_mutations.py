@@ -169,17 +169,15 @@ def test_a_run_is_good_only_if_every_mutant_is_accounted_for() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1500)
-def test_of_every_dozen_mutants_the_one_that_is_tried_is_caught() -> None:
-    # From a process of its own: the runner's workers import the library anew.
+@pytest.mark.timeout(900)
+def test_of_the_mutants_of_files_each_fourth_is_caught() -> None:
+    # In a process of its own, whose workers import the library anew. All of them take longer than everything else.
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutations", "--every", "12", "--json"],
+        [sys.executable, "-m", "tests.mutations", "--only", "^files", "--every", "4", "--json"],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    totals = json.loads(done.stdout)["totals"]
-    assert totals["all"]["caught"] > 30
-    assert all(totals[group.name]["total"] for group in GROUPS if not group.is_extra)
+    assert json.loads(done.stdout)["totals"]["files"]["caught"] >= 8
