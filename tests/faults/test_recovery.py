@@ -15,7 +15,6 @@ from tenancy.catalogue.reclaim import ReclaimTable
 from tenancy.catalogue.results import ResultTable
 from tenancy.reading import Reader
 from tenancy.session import Session
-from tests.faults.injector import KILL
 from tests.faults.operations import OPERATIONS
 from tests.faults.plans import Shot
 from tests.faults.sweep import Bench
@@ -202,7 +201,7 @@ def trash_is_not_emptied_again(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("sabotage", "name", "call", "mode", "said"),
     [
-        (row_before_file, "write", "openat results", KILL, "a result that is listed cannot be read"),
+        (row_before_file, "write", "openat results", "EIO", "a result that is listed cannot be read"),
         (system_errors_leak, "write", "write results", "ENOSPC", "which is no error of ours"),
         (system_errors_leak, "delete", "unlinkat results", "EACCES", "which is no error of ours"),
         (every_error_is_damage, "read", "pread64 results", "EIO", "ResultCorrupt, which says something that is not"),
