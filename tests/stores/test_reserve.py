@@ -192,13 +192,15 @@ def test_a_look_at_it_that_fails_is_told_in_the_words_of_stores(
     reserve.require()
 
 
-def test_a_link_in_its_place_is_not_followed(reserve: Reserve, path: Path) -> None:
+@pytest.mark.parametrize("content", [b"of somebody else", bytes(RESERVE_BYTES)], ids=["small", "large"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_link_in_its_place_is_not_followed(number: int, content: bytes, reserve: Reserve, path: Path) -> None:
     outside = path.parent / "outside"
-    outside.write_bytes(b"of somebody else")
-    Path(f"{path}-reserve2").symlink_to(outside)
+    outside.write_bytes(content)
+    Path(f"{path}-reserve{number}").symlink_to(outside)
     with pytest.raises(StoreDenied):
         reserve.require()
-    assert outside.read_bytes() == b"of somebody else"
+    assert outside.read_bytes() == content
 
 
 def test_only_who_has_given_it_up_makes_it_again_unasked(reserve: Reserve, path: Path) -> None:
