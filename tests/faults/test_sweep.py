@@ -37,8 +37,9 @@ def swept(*arguments: str) -> dict[str, Any]:
 @pytest.mark.timeout(1800)
 @pytest.mark.case(55, 58)
 def test_no_error_and_no_death_at_any_system_call_breaks_an_invariant() -> None:
-    found = swept("--brief")["rows"]
-    for operation in OPERATIONS:
+    # What is struck in every run of the checks; `python -m tests.faults` strikes all operations, and takes its time.
+    found = swept("--brief", "--only", "^delete$|^cleanup")["rows"]
+    for operation in [each for each in OPERATIONS if each.name in ("delete", "cleanup")]:
         for way in operation.ways:
             some = {row["mode"]: row for row in found if (row["operation"], row["way"]) == (operation.name, way)}
             assert set(some) >= set(MODES) - {"short"}
