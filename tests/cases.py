@@ -67,6 +67,8 @@ _BY_FILE: Final[Mapping[str, tuple[str, ...]]] = {
     # A data directory: SQLite, files, and small results inline.
     "tests/core/test_local.py": ("sqlite", "filesystem", "inline"),
     "tests/core/test_lost_catalogue.py": ("sqlite", "filesystem", "inline"),
+    # Results too large to stand inline, on either database.
+    "tests/core/test_unknown_files.py": ("filesystem",),
 }
 
 
