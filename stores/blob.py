@@ -100,7 +100,13 @@ class BlobStore(Protocol):
         ...
 
     def namespaces(self) -> Iterator[tuple[str, str]]:
-        """Go through the (outer, inner) names of all rooms that hold anything. For consistency checks only."""
+        """
+        Go through the (outer, inner) names of all rooms that hold anything. For consistency checks only.
+
+        A room that cannot be listed is among them: its own `list` says why.
+
+        :raises StoreError: When all others were named, if there are rooms that cannot even be named.
+        """
         ...
 
     def sweep(self) -> None:

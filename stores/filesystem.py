@@ -81,12 +81,24 @@ class FilesystemStore:
         return FilesystemNamespace(self, require_name(outer), require_name(inner))
 
     def namespaces(self) -> Iterator[tuple[str, str]]:
-        """Go through the rooms that hold a blob. Directories with other names are left out."""
-        with translated():
-            for outer in self._below_root():
-                for inner in self._below(outer):
-                    if next(self.namespace(outer, inner).list(), None) is not None:
-                        yield outer, inner
+        """
+        Go through the rooms that hold a blob or cannot be listed. Directories with other names are left out.
+
+        :raises StoreError: At the end, if an outer directory cannot be listed.
+        """
+        refused = None
+        for outer in self._below_root():
+            try:
+                inners = self._below(outer)
+            except StoreError as error:
+                # One directory that somebody closed must not hide all the others.
+                refused = refused or error
+                continue
+            for inner in inners:
+                if self._may_hold_blobs(outer, inner):
+                    yield outer, inner
+        if refused is not None:
+            raise refused
 
     def sweep(self) -> None:
         """
@@ -102,16 +114,22 @@ class FilesystemStore:
         self._directories.close()
 
     def _below_root(self) -> list[str]:
-        with self._directories.root() as root:
+        with translated(), self._directories.root() as root:
             return directories_in(root.descriptor)
 
     def _below(self, outer: str) -> list[str]:
-        with self._directories.root() as root:
+        with translated(), self._directories.root() as root:
             try:
                 with opened_directory(root.descriptor, outer, owner=self._owner) as above:
                     return directories_in(above)
             except FileNotFoundError:
                 return []
+
+    def _may_hold_blobs(self, outer: str, inner: str) -> bool:
+        try:
+            return next(self.namespace(outer, inner).list(), None) is not None
+        except StoreError:
+            return True
 
 
 class FilesystemNamespace:

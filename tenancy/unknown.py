@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from stores.blob import BlobInfo, Namespace
+from stores.errors import StoreError, StoreFull
 from tenancy.backend import Backend
 from tenancy.clock import Clock, to_datetime
 
@@ -27,11 +28,13 @@ class UnknownFiles:
     :param files: How many files there are.
     :param unknown: How many of them no row speaks of.
     :param rooms: Where those are.
+    :param unreadable: How many places could not be looked into. What is in them is not counted.
     """
 
     files: int
     unknown: int
     rooms: tuple[tuple[str, str], ...]
+    unreadable: int = 0
 
     @property
     def too_many(self) -> bool:
@@ -53,31 +56,55 @@ class Quarantine:
 
     def find(self) -> UnknownFiles:
         """Go through all files. Results in the catalogue's own database are not among them."""
-        files, unknown, rooms = 0, 0, []
-        # Where results and rows are in one transaction, none is ever without the other.
-        everywhere = () if self._backend.store is self._backend.inline else self._backend.store.namespaces()
-        for outer, inner in everywhere:
-            found, strangers = self._look(self._backend.store.namespace(outer, inner), outer, inner)
-            files += found
+        files, unknown, rooms, unreadable = 0, 0, [], 0
+        for names in self._everywhere():
+            found = None if names is None else self._look(self._backend.store.namespace(*names), *names)
+            if names is None or found is None:
+                unreadable += 1
+                continue
+            count, strangers = found
+            files += count
             unknown += len(strangers)
             if strangers:
-                rooms.append((outer, inner))
-        return UnknownFiles(files, unknown, tuple(rooms))
+                rooms.append(names)
+        return UnknownFiles(files, unknown, tuple(rooms), unreadable)
 
-    def set_aside(self, found: UnknownFiles) -> int:
+    def set_aside(self, found: UnknownFiles) -> tuple[int, int]:
         """
         Move those that are old enough.
 
-        :returns: How many were moved.
+        :returns: How many were moved, and in how many rooms the store refused to.
+        :raises StoreFull: If there is no room for the quarantine. What was moved before is there.
         """
         if not self._backend.store.sets_aside:
-            return 0
-        return sum(self._set_aside(outer, inner) for outer, inner in found.rooms)
+            return 0, 0
+        done = [self._set_aside(outer, inner) for outer, inner in found.rooms]
+        return sum(moved for moved, _ in done), sum(refused for _, refused in done)
 
-    def _set_aside(self, outer: str, inner: str) -> int:
-        room = self._backend.store.namespace(outer, inner)
-        _, strangers = self._look(room, outer, inner)
-        return sum(room.set_aside(name) for name in self._old(strangers))
+    def _everywhere(self) -> Iterator[tuple[str, str] | None]:
+        """Go through all rooms. `None` stands for those that the store could not name."""
+        # Where results and rows are in one transaction, none is ever without the other.
+        if self._backend.store is self._backend.inline:
+            return
+        try:
+            yield from self._backend.store.namespaces()
+        except StoreError:
+            yield None
+
+    def _set_aside(self, outer: str, inner: str) -> tuple[int, bool]:
+        room, moved = self._backend.store.namespace(outer, inner), 0
+        found = self._look(room, outer, inner)
+        if found is None:
+            return 0, True
+        try:
+            for name in self._old(found[1]):
+                moved += room.set_aside(name)
+        except StoreFull:
+            raise
+        except StoreError:
+            # Something that is not ours is in the place of the quarantine. The other rooms are looked at all the same.
+            return moved, True
+        return moved, False
 
     def _old(self, strangers: list[BlobInfo]) -> Iterator[str]:
         before = to_datetime(self._clock.now_us()) - GRACE
@@ -85,14 +112,27 @@ class Quarantine:
             if blob.modified_at is not None and blob.modified_at <= before:
                 yield blob.name
 
-    def _look(self, room: Namespace, outer: str, inner: str) -> tuple[int, list[BlobInfo]]:
-        """Count the files of a room, and find those that no row speaks of."""
+    def _look(self, room: Namespace, outer: str, inner: str) -> tuple[int, list[BlobInfo]] | None:
+        """Count the files of a room, and find those that no row speaks of. `None` if it cannot be listed."""
         # Files first, rows second: a write that is under way has its row before its file.
-        blobs = list(room.list())
+        blobs = _listed(room)
+        if blobs is None:
+            return None
         names = self._audit.names(outer, inner)
         strangers = [blob for blob in blobs if blob.name not in names]
         if strangers:
             # A delete between the two looks took file and row. Only what is still there has no row for sure.
-            still = {blob.name for blob in room.list()}
+            again = _listed(room)
+            if again is None:
+                return None
+            still = {blob.name for blob in again}
             strangers = [blob for blob in strangers if blob.name in still]
         return len(blobs), strangers
+
+
+def _listed(room: Namespace) -> list[BlobInfo] | None:
+    # Around the store alone: a catalogue that does not answer is no finding of one room's.
+    try:
+        return list(room.list())
+    except StoreError:
+        return None

@@ -29,9 +29,9 @@ class Finding:
     One kind of thing that is wrong.
 
     :param kind: `missing_bytes` (a row without its bytes), `damaged` (bytes or card that do not open), `no_key` (the
-        key is away or destroyed), `unreadable` (the store refused), `unknown_bytes` (bytes without a row),
-        `wrong_usage` (a counter that differs from its rows), `interrupted` (a write or delete nobody is at any more),
-        `unfinished_erasure`.
+        key is away or destroyed), `unreadable` (the store refused: a result, or a whole room), `unknown_bytes` (bytes
+        without a row), `wrong_usage` (a counter that differs from its rows), `interrupted` (a write or delete nobody
+        is at any more), `unfinished_erasure`.
     :param count: How many.
     :param repaired: Whether this run set it right. Only the last three can be, and unknown files that are old enough:
         they are in quarantine now.
@@ -91,7 +91,8 @@ class Verifier:
         if alarm:
             emit("many_unknown", files=unknown.files, unknown=unknown.unknown)
         repair = repair and not alarm
-        moved = self._quarantine.set_aside(unknown) if repair else 0
+        moved, refused = self._quarantine.set_aside(unknown) if repair else (0, 0)
+        found["unreadable"] += unknown.unreadable + refused
         # Each room was looked at again: more may have been moved than were there before.
         found["unknown_bytes"] += self._audit.unknown_blobs() + max(0, unknown.unknown - moved)
         findings = [Finding(kind, count, repaired=False) for kind, count in sorted(found.items()) if count]
