@@ -17,8 +17,9 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.pool import QueuePool
 
-from stores.errors import StoreDenied
+from stores.errors import StoreDenied, StoreFull
 from stores.reserve import Reserve
+from stores.system_errors import is_full
 
 #: What a commit survives: `"power"`: power loss. `"process"`: the death of the process.
 Durability = Literal["power", "process"]
@@ -53,13 +54,16 @@ def create_sqlite_file(path: Path) -> None:
     """
     Make an empty SQLite file that only this user can read; its WAL inherits the mode. An existing file is left alone.
 
+    :raises StoreFull: If there is no room for it.
     :raises StoreDenied: If it cannot be created there.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     except FileExistsError:
         return
-    except OSError:
+    except OSError as error:
+        if is_full(error):
+            raise StoreFull("The disk of the database is full.") from None
         raise StoreDenied(
             "The database file cannot be created; check that the directory exists and is writable."
         ) from None

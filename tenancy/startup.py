@@ -274,7 +274,9 @@ def _make_private(path: Path) -> None:
     except FileExistsError:
         # Whether it may be used is decided below.
         found = path.lstat()
-    except OSError:
+    except OSError as error:
+        if system_errors.is_full(error):
+            raise
         raise ConfigurationError(
             f"The data directory {path} cannot be made; check that its parent exists and is writable."
         ) from None

@@ -8,7 +8,8 @@ import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tenancy.errors import ConfigurationError
+from stores.system_errors import is_full
+from tenancy.errors import ConfigurationError, StorageFull
 from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, new_entry, render_keyset
 
 _OWNER_ONLY = 0o600
@@ -60,6 +61,7 @@ def create_key_file(path: Path) -> None:
     Whoever comes second finds the file of the first, whole: it gets its name only when it is complete.
 
     :raises FileExistsError: If there is anything of that name. It is left as it is.
+    :raises StorageFull: If there is no room for it. Nothing is left behind.
     :raises ConfigurationError: If it cannot be made there. Nothing is left behind.
     """
     exists = False
@@ -69,7 +71,9 @@ def create_key_file(path: Path) -> None:
             exists = not _create_in(directory, path.name)
         finally:
             os.close(directory)
-    except OSError:
+    except OSError as error:
+        if is_full(error):
+            raise StorageFull("The disk is full, so no key file was made; make room and start again.") from None
         raise ConfigurationError(f"The key file {path} cannot be made there.") from None
     if exists:
         raise FileExistsError("There is such a key file already.")

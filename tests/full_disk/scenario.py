@@ -97,6 +97,18 @@ class House:
         return len(list(self.data.glob("*-reserve*")))
 
 
+def begin(house: House) -> None:
+    """A first start says that the disk is full, and leaves nothing that the next one would stumble over."""
+    house.disk.fill()
+    for _ in range(2):
+        until_refused(lambda: SessionManager.local(house.data).close())
+        assert not house.data.exists() or list(house.data.iterdir()) == []
+        house.disk.empty()
+        house.data.mkdir(mode=0o700, exist_ok=True)
+        house.disk.fill()
+    house.disk.empty()
+
+
 def fill_up(house: House) -> None:
     """Live and expiring sessions of two tenants; then write until the disk refuses."""
     with house.manager() as manager:
@@ -206,7 +218,7 @@ def go_through(what: str, inline_bytes: int, folder: Path) -> None:
     """All of it, in the order in which it happens."""
     mount_small_disk(folder, options=OPTIONS[what])
     house = House(Disk(folder, what), inline_bytes=inline_bytes)
-    for step in (fill_up, read, delete, clean, recover):
+    for step in (begin, fill_up, read, delete, clean, recover):
         step(house)
         print(f"{step.__name__}: done", flush=True)
 

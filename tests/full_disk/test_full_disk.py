@@ -8,7 +8,7 @@ import pytest
 
 from tests.full_disk.mounts import NO_DISK
 
-STEPS = ("fill_up", "read", "delete", "clean", "recover")
+STEPS = ("begin", "fill_up", "read", "delete", "clean", "recover")
 
 
 @pytest.mark.slow
