@@ -19,6 +19,7 @@ from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
+from tenancy.unknown import rescue
 
 #: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
@@ -139,7 +140,14 @@ class Cleaner:
         return Removed()
 
     def remove_session(self, ids: Ids, *, shred: bool = False) -> Removed:
-        """Give back an ended session: its files, then its rows and what they were charged."""
+        """
+        Give back an ended session: its files, then its rows and what they were charged.
+
+        :param shred: Somebody asked for all of it to be removed, files that no row speaks of included. Otherwise those
+            are set aside.
+        """
+        if not shred:
+            rescue(self._backend.store, self._catalogue.audit, ids)
         # Bytes first: a crash in between leaves rows that the next cleanup finds. The other order would leave bytes
         # that nobody counts.
         self._backend.destroy_files(ids)

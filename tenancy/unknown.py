@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from stores.blob import BlobInfo, Namespace
-from stores.errors import StoreError, StoreFull
-from tenancy.backend import Backend
+from stores.blob import BlobInfo, BlobStore, Namespace
+from stores.errors import StoreDenied, StoreError, StoreFull
+from tenancy.backend import Backend, names_of_rows
+from tenancy.catalogue.audit import AuditTable
+from tenancy.catalogue.sessions import Ids
 from tenancy.clock import Clock, to_datetime
 
 #: How long an unknown file is left alone: longer than any write takes and than clocks of machines differ.
@@ -58,11 +60,14 @@ class Quarantine:
         """Go through all files. Results in the catalogue's own database are not among them."""
         files, unknown, rooms, unreadable = 0, 0, [], 0
         for names in self._everywhere():
-            found = None if names is None else self._look(self._backend.store.namespace(*names), *names)
-            if names is None or found is None:
+            if names is None:
                 unreadable += 1
                 continue
-            count, strangers = found
+            try:
+                count, strangers = _look(self._backend.store.namespace(*names), self._audit, *names)
+            except _NotListed:
+                unreadable += 1
+                continue
             files += count
             unknown += len(strangers)
             if strangers:
@@ -93,11 +98,12 @@ class Quarantine:
 
     def _set_aside(self, outer: str, inner: str) -> tuple[int, bool]:
         room, moved = self._backend.store.namespace(outer, inner), 0
-        found = self._look(room, outer, inner)
-        if found is None:
+        try:
+            _, strangers = _look(room, self._audit, outer, inner)
+        except _NotListed:
             return 0, True
         try:
-            for name in self._old(found[1]):
+            for name in self._old(strangers):
                 moved += room.set_aside(name)
         except StoreFull:
             raise
@@ -112,27 +118,55 @@ class Quarantine:
             if blob.modified_at is not None and blob.modified_at <= before:
                 yield blob.name
 
-    def _look(self, room: Namespace, outer: str, inner: str) -> tuple[int, list[BlobInfo]] | None:
-        """Count the files of a room, and find those that no row speaks of. `None` if it cannot be listed."""
-        # Files first, rows second: a write that is under way has its row before its file.
-        blobs = _listed(room)
-        if blobs is None:
-            return None
-        names = self._audit.names(outer, inner)
-        strangers = [blob for blob in blobs if blob.name not in names]
-        if strangers:
-            # A delete between the two looks took file and row. Only what is still there has no row for sure.
-            again = _listed(room)
-            if again is None:
-                return None
-            still = {blob.name for blob in again}
-            strangers = [blob for blob in strangers if blob.name in still]
-        return len(blobs), strangers
+
+def rescue(store: BlobStore, audit: AuditTable, ids: Ids) -> int:
+    """
+    Set aside, whatever its age, what no row of a session speaks of: the session's room is about to be removed.
+
+    Beside a catalogue that was restored from a backup these are the results that were written after it.
+
+    :returns: How many were moved.
+    :raises StoreError: If the store fails. The room is better left as it is.
+    """
+    if not store.sets_aside:
+        return 0
+    with names_of_rows():
+        room = store.namespace(ids.tenant_id, ids.session_id)
+    try:
+        _, strangers = _look(room, audit, ids.tenant_id, ids.session_id)
+        return sum(room.set_aside(blob.name) for blob in strangers)
+    except _NotListed as error:
+        if isinstance(error.reason, StoreDenied):
+            # Something else is in the room's place, a link perhaps: then nothing in it is ours.
+            return 0
+        raise error.reason from None
 
 
-def _listed(room: Namespace) -> list[BlobInfo] | None:
-    # Around the store alone: a catalogue that does not answer is no finding of one room's.
+class _NotListed(Exception):
+    """The store did not list a room: never the catalogue, which would be no finding of one room's."""
+
+    def __init__(self, reason: StoreError) -> None:
+        super().__init__()
+        self.reason = reason
+
+
+def _look(room: Namespace, audit: AuditTable, outer: str, inner: str) -> tuple[int, list[BlobInfo]]:
+    """Count the files of a room, and find those that no row speaks of."""
+    # Files first, rows second: a write that is under way has its row before its file.
+    blobs = _listed(room)
+    if not blobs:
+        return 0, []
+    names = audit.names(outer, inner)
+    strangers = [blob for blob in blobs if blob.name not in names]
+    if strangers:
+        # A delete between the two looks took file and row. Only what is still there has no row for sure.
+        still = {blob.name for blob in _listed(room)}
+        strangers = [blob for blob in strangers if blob.name in still]
+    return len(blobs), strangers
+
+
+def _listed(room: Namespace) -> list[BlobInfo]:
     try:
         return list(room.list())
-    except StoreError:
-        return None
+    except StoreError as error:
+        raise _NotListed(error) from error

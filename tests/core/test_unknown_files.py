@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stores.names import mint_name
-from tenancy import Lifetime, Session, SessionManager
+from tenancy import Lifetime, Limits, Session, SessionManager
 from tenancy.unknown import GRACE, ONE_IN, Quarantine, UnknownFiles
 from tenancy.verify import Finding
 from tests.conftest import INLINE_BYTES, ManagerFactory
@@ -229,3 +229,35 @@ def test_a_file_that_goes_away_while_it_is_looked_at_is_nobodys_loss(
     assert len(looks) == 2
     assert report.findings == (Finding("unknown_bytes", 1, repaired=False),)
     assert not (results / "quarantine").exists()
+
+
+@pytest.mark.parametrize("reclaim", ["cleanup", "refused write"])
+def test_the_room_of_an_expired_session_goes_and_what_no_row_knows_of_it_is_set_aside(
+    reclaim: str, manager: SessionManager, open_session: Open, ledger: Ledger, results: Path
+) -> None:
+    session = open_session(lifetime=Lifetime(idle=timedelta(days=1)))
+    old = fill(session, 3)
+    room = room_of(results)
+    newer = fill(session, 2)
+    # A database of before the last two, where the session has long expired; with them it would not have.
+    ledger.run("DELETE FROM tenancy_results WHERE number > 3")
+    ledger.run("UPDATE tenancy_usage SET used_bytes = 99000, results = 3")
+    manager.clock.advance(timedelta(days=2))
+    if reclaim == "cleanup":
+        assert manager.cleanup().results == len(old)
+    else:
+        manager.set_limits(Limits(tenant_results=3), tenant="acme")
+        open_session("other").write(b"makes room")
+    assert not room.exists()
+    aside = results / "quarantine" / room.relative_to(results)
+    assert len(list(aside.iterdir())) == len(newer)
+    assert manager.verify().ok
+
+
+def test_an_erasure_removes_files_that_no_row_knows_too(
+    manager: SessionManager, session: Session, ledger: Ledger, results: Path
+) -> None:
+    fill(session, 1)
+    plant(room_of(results))
+    manager.erase_user(tenant="acme", user="ann")
+    assert ledger.files == []
