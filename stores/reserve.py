@@ -30,11 +30,23 @@ def reserve_names(database: str) -> list[str]:
     return [f"{database}-reserve{number}" for number in range(1, RESERVE_FILES + 1)]
 
 
+def taken_names(database: str) -> list[str]:
+    """
+    Return which of these names something else has: a directory, a link, whatever is no file.
+
+    It is neither followed nor removed, so the reserve is without that file until somebody takes the thing away.
+
+    :raises StoreError: If the system does not let this process look.
+    """
+    return [path for path in reserve_names(database) if _size_of(path) is None]
+
+
 class Reserve:
     """
     Files that are given up when the disk is full, so that what gives room back can still be written down.
 
     While one is missing nothing may make the database grow. Any number of processes may make them and give them up.
+    Where something else has the name of one there is none to wait for, and what would need it has less to go by.
 
     :param path: Of the database file. The reserve stands beside it, in files called after it.
     :param size_bytes: Of all its files together; `0` for no reserve at all.
@@ -43,8 +55,8 @@ class Reserve:
     def __init__(self, path: Path, *, size_bytes: int = RESERVE_BYTES) -> None:
         self._folder = path.parent
         self._file_bytes = size_bytes // RESERVE_FILES
-        # Given up from the first to the last and made from the last to the first: the first one tells whether all are
-        # there.
+        # Given up from the first to the last and made from the last to the first: the first one, if it is a file, tells
+        # whether all are there.
         self._files = reserve_names(str(path)) if size_bytes else []
         self._owed = False
 
@@ -54,7 +66,7 @@ class Reserve:
 
         :raises StoreFull: If it is not and the disk has not got room enough to make it.
         """
-        if not self._files or self._is_there(self._files[0]):
+        if not self._files or (_size_of(self._files[0]) or 0) >= self._file_bytes:
             return
         missing = self._missing()
         # Somebody may be at work with the room that was given up: that much is not free, whatever the disk says.
@@ -65,10 +77,11 @@ class Reserve:
     def give_up(self) -> bool:
         """Give one of its files back to the disk. Returns whether there was one."""
         for path in self._files:
-            with suppress(OSError):
-                os.unlink(path)
-                self._owed = True
-                return True
+            with suppress(OSError, StoreError):
+                if _size_of(path) is not None:
+                    os.unlink(path)
+                    self._owed = True
+                    return True
         return False
 
     def restore(self) -> None:
@@ -79,15 +92,9 @@ class Reserve:
                 self._owed = False
 
     def _missing(self) -> list[str]:
-        return [path for path in self._files if not self._is_there(path)]
-
-    def _is_there(self, path: str) -> bool:
-        with translated():
-            try:
-                # Power loss may leave the name of a file and nothing in it.
-                return os.stat(path, follow_symlinks=False).st_size >= self._file_bytes
-            except FileNotFoundError:
-                return False
+        # Power loss may leave the name of a file and nothing in it.
+        sizes = [(path, _size_of(path)) for path in self._files]
+        return [path for path, size_bytes in sizes if size_bytes is not None and size_bytes < self._file_bytes]
 
     def _make(self, missing: list[str]) -> None:
         # Where this process may make no file, there is none to give up; whether it may write is SQLite's to say.
@@ -111,6 +118,16 @@ class Reserve:
             return True
         has_inodes = disk.f_files == 0 or disk.f_favail >= files
         return has_inodes and disk.f_bavail * disk.f_frsize >= files * self._file_bytes
+
+
+def _size_of(path: str) -> int | None:
+    """How large a file of the reserve is, or `None` if something else has its name, where no file can be made."""
+    with translated():
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def _make_file(path: str, size_bytes: int) -> None:

@@ -4,13 +4,15 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from stores.errors import StoreError
+from stores.reserve import taken_names
 from tenancy.cli.output import moment, size
 from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
@@ -236,7 +238,7 @@ def tracing() -> Check:
 
 
 def disk(place: Place) -> Check:
-    """Look whether there is room on the disks of the store and the database."""
+    """Look whether there is room on the disks of the store and the database, and nothing in the reserve's place."""
     paths = [path for path in (place.store_directory(), place.sqlite_file()) if path is not None]
     disks = [os.statvfs(existing) for path in paths if (existing := _existing(path)) is not None]
     if not disks:
@@ -250,7 +252,21 @@ def disk(place: Place) -> Check:
         return Check("disk", Status.FAIL, detail, "Make room; run `tenancy cleanup`.")
     if min(free) < _ROOM_BYTES:
         return Check("disk", Status.WARN, detail, "Make room; run `tenancy cleanup`.")
+    if taken := _taken_from_reserve(place):
+        return Check(
+            "disk",
+            Status.WARN,
+            f"{detail} Something else stands in place of the reserve for a full disk.",
+            f"Take away {', '.join(taken)}.",
+        )
     return Check("disk", Status.OK, detail)
+
+
+def _taken_from_reserve(place: Place) -> list[str]:
+    file = place.sqlite_file()
+    with suppress(StoreError):
+        return [] if file is None else taken_names(str(file))
+    return []
 
 
 def _existing(path: Path) -> Path | None:

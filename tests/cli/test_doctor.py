@@ -199,3 +199,23 @@ def test_a_full_disk_is_seen(
     monkeypatch.setattr(checks.os, "statvfs", lambda _: disk)
     _, found = _examine(run, made)
     assert found["disk"]["status"] == status
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_something_else_in_place_of_the_reserve_is_named_and_writes_go_on(
+    is_link: bool, run: Run, made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimpleNamespace(f_bavail=2**40, f_frsize=512, f_favail=1000, f_files=1000)
+    monkeypatch.setattr(checks.os, "statvfs", lambda _: disk)
+    taken = made / "catalogue.sqlite3-reserve1"
+    taken.unlink(missing_ok=True)
+    if is_link:
+        taken.symlink_to(made / "keys.json")
+    else:
+        taken.mkdir()
+    with SessionManager.local(made) as manager:
+        manager.session(tenant="acme", user="ann").write("kept")
+    code, found = _examine(run, made)
+    assert (code, found["disk"]["status"]) == (0, "warn")
+    assert found["disk"]["advice"] == f"Take away {taken}."
+    assert os.path.lexists(taken)

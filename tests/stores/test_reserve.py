@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from stores.errors import StoreDenied, StoreError, StoreFull, StoreUnavailable
-from stores.reserve import RESERVE_BYTES, RESERVE_FILES, Reserve
+from stores.reserve import RESERVE_BYTES, RESERVE_FILES, Reserve, reserve_names, taken_names
 from stores.sql import Database
+from tests.stores.plants import PLANTS, Plant, plant_hard_link
 
 MIB = 2**20
 
@@ -192,15 +193,51 @@ def test_a_look_at_it_that_fails_is_told_in_the_words_of_stores(
     reserve.require()
 
 
+@pytest.mark.parametrize("plant", [each for each in PLANTS if each is not plant_hard_link])
 @pytest.mark.parametrize("content", [b"of somebody else", bytes(RESERVE_BYTES)], ids=["small", "large"])
-@pytest.mark.parametrize("number", [1, 2])
-def test_a_link_in_its_place_is_not_followed(number: int, content: bytes, reserve: Reserve, path: Path) -> None:
-    outside = path.parent / "outside"
+@pytest.mark.parametrize("number", [1, 2, RESERVE_FILES])
+def test_something_else_in_its_place_is_neither_followed_nor_removed_and_the_rest_is_made(
+    number: int, content: bytes, plant: Plant, reserve: Reserve, path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "file"
     outside.write_bytes(content)
-    Path(f"{path}-reserve{number}").symlink_to(outside)
-    with pytest.raises(StoreDenied):
+    taken = Path(f"{path}-reserve{number}")
+    plant(taken, outside)
+    status = taken.lstat()
+    others = {name: size for name, size in WHOLE.items() if name != f"reserve{number}"}
+
+    def files() -> dict[str, int]:
+        return {file.name.removeprefix(f"{path.name}-"): file.lstat().st_size for file in path.parent.iterdir()}
+
+    assert taken_names(str(path)) == [str(taken)]
+    for _ in range(2):
         reserve.require()
+        assert files() == others | {f"reserve{number}": status.st_size}
+        while reserve.give_up():
+            pass
+        assert files() == {f"reserve{number}": status.st_size}
+        reserve.restore()
+        assert files() == others | {f"reserve{number}": status.st_size}
+    found = taken.lstat()
+    assert (found.st_mode, found.st_ino, found.st_mtime_ns) == (status.st_mode, status.st_ino, status.st_mtime_ns)
     assert outside.read_bytes() == content
+
+
+def test_what_is_missing_beside_something_else_is_still_missing(reserve: Reserve, path: Path, disk: Disk) -> None:
+    Path(f"{path}-reserve1").mkdir()
+    reserve.require()
+    assert reserve.give_up()
+    disk.free_bytes = 2 * RESERVE_BYTES // RESERVE_FILES - 4096
+    with pytest.raises(StoreFull):
+        reserve.require()
+
+
+def test_nothing_but_other_things_in_its_place_stands_in_nobodys_way(reserve: Reserve, path: Path, disk: Disk) -> None:
+    for name in reserve_names(str(path)):
+        Path(name).mkdir()
+    disk.free_bytes = 0
+    reserve.require()
+    assert not reserve.give_up()
 
 
 def test_only_who_has_given_it_up_makes_it_again_unasked(reserve: Reserve, path: Path) -> None:
