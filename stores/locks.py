@@ -18,6 +18,12 @@ class ProcessLock:
     def __init__(self) -> None:
         self._locks: dict[int, threading.Lock] = {}
 
+    @property
+    def is_held(self) -> bool:
+        """Whether a thread of this process holds it at this moment."""
+        lock = self._locks.get(os.getpid())
+        return lock is not None and lock.locked()
+
     def __enter__(self) -> None:
         # setdefault is one step of the interpreter: two threads of a new child get the same lock.
         self._locks.setdefault(os.getpid(), threading.Lock()).acquire()

@@ -201,9 +201,11 @@ class Database:
     def close(self) -> None:
         """Close every connection. May be repeated; later transactions raise `StoreUnavailable`."""
         self._closed = True
-        self.engine.dispose()
-        # SQLite's log went with its last connection.
-        self.restore_reserve()
+        try:
+            self.engine.dispose()
+        finally:
+            # SQLite's log went with its last connection.
+            self.restore_reserve()
 
     @contextmanager
     def _checked_out(self) -> Iterator[Any]:

@@ -38,18 +38,24 @@ class Backend:
     inline_bytes: int
     #: Set when the manager closes; every handle then refuses.
     closed: bool = field(default=False, init=False)
-    #: Who works in the background and has to stop before anything closes.
-    on_close: list[Callable[[], None]] = field(default_factory=list, init=False)
+    #: What stops those who work in the background, before anything closes. Whoever has ended is not among them.
+    on_close: set[Callable[[], None]] = field(default_factory=set, init=False)
 
     def close(self) -> None:
-        """Close the store, the keys and the database. Handles that are left refuse from now on."""
+        """
+        Close the store, the keys and the database. Handles that are left refuse from now on.
+
+        A step that raises, as when Ctrl-C ends the wait for a janitor, keeps none of the others from being taken.
+        """
         self.closed = True
-        for stop in self.on_close:
-            stop()
-        self.store.close()
-        self.keyring.close()
-        self.catalogue.database.close()
-        self.across.database.close()
+        with contextlib.ExitStack() as steps:
+            # The last one first.
+            steps.callback(self.across.database.close)
+            steps.callback(self.catalogue.database.close)
+            steps.callback(self.keyring.close)
+            steps.callback(self.store.close)
+            for stop in tuple(self.on_close):
+                steps.callback(stop)
 
     def goes_inline(self, sealed_bytes: int) -> bool:
         """Tell where sealed bytes of this size go."""

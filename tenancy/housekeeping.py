@@ -54,8 +54,8 @@ class Housekeeping:
         :returns: The running janitor: `stop()`, or leaving its `with` block, ends it earlier.
         :raises ConfigurationError: If a bound is no number of that kind; or on PostgreSQL, without `maintenance_url`.
         """
-        janitor = Janitor(self._rounds(interval_seconds, batch_size))
-        self._backend.on_close.append(janitor.stop)
+        janitor = Janitor(self._rounds(interval_seconds, batch_size), on_end=self._backend.on_close.discard)
+        self._backend.on_close.add(janitor.stop)
         # Once more: a manager that closed in between has not seen this one.
         self._require_open()
         return janitor.start()
@@ -66,8 +66,8 @@ class Housekeeping:
 
         The work itself is done in a thread. What a cancellation interrupts, the next cleanup carries on.
         """
-        janitor = AsyncJanitor(self._rounds(interval_seconds, batch_size))
-        self._backend.on_close.append(janitor.stop)
+        janitor = AsyncJanitor(self._rounds(interval_seconds, batch_size), on_end=self._backend.on_close.discard)
+        self._backend.on_close.add(janitor.stop)
         self._require_open()
         await janitor.run()
 

@@ -18,6 +18,9 @@ from tenancy.cleanup import CleanupReport
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
 
+#: Told, when there is nothing left to stop, what would have stopped it.
+OnEnd = Callable[[Callable[[], None]], object]
+
 #: How long one run may take, so that a server that shuts down need not wait for the end of a large one.
 MAX_SECONDS: Final = 60.0
 #: What a run that its bounds have stopped pauses for, before the next one carries on.
@@ -71,8 +74,9 @@ class Janitor:
     A forked child has none: start it after the fork, in each worker.
     """
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, *, on_end: OnEnd) -> None:
         self._rounds = rounds
+        self._on_end = on_end
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tenancy-janitor", daemon=True)
 
@@ -93,9 +97,12 @@ class Janitor:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        pause = self._rounds.first_pause()
-        while not self._stopping.wait(pause):
-            pause = self._rounds.run(self._stopping.is_set)
+        try:
+            pause = self._rounds.first_pause()
+            while not self._stopping.wait(pause):
+                pause = self._rounds.run(self._stopping.is_set)
+        finally:
+            self._on_end(self.stop)
 
     def __enter__(self) -> Self:
         return self
@@ -109,8 +116,9 @@ class Janitor:
 class AsyncJanitor:
     """The same as a coroutine: it ends when it is cancelled or told to stop, from whichever thread."""
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: Rounds, *, on_end: OnEnd) -> None:
         self._rounds = rounds
+        self._on_end = on_end
         self._stopping = threading.Event()
         # A child that is forked in the middle of a step has nobody to wait for.
         self._at_work = ProcessLock()
@@ -138,14 +146,21 @@ class AsyncJanitor:
         finally:
             # If it was cancelled, the thread may still be at work.
             self._stopping.set()
+            if not self._at_work.is_held:
+                self._on_end(self.stop)
 
     def _run_once(self) -> float:
-        with self._at_work:
-            self._worker = threading.get_ident()
-            try:
-                return 0.0 if self._stopping.is_set() else self._rounds.run(self._stopping.is_set)
-            finally:
-                self._worker = None
+        try:
+            with self._at_work:
+                self._worker = threading.get_ident()
+                try:
+                    return 0.0 if self._stopping.is_set() else self._rounds.run(self._stopping.is_set)
+                finally:
+                    self._worker = None
+        finally:
+            # Looked at when it is no longer at work: whoever has stopped it saw that it was, and left this to it.
+            if self._stopping.is_set():
+                self._on_end(self.stop)
 
     async def _stopped_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

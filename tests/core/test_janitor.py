@@ -256,7 +256,7 @@ def test_a_run_that_fails_is_an_event_and_the_next_one_tries_again(
             raise errors.pop(0)
         return DONE
 
-    with Janitor(Rounds(clean, SOON)).start():
+    with Janitor(Rounds(clean, SOON), on_end=id).start():
         runs.wait_for(4)
     records = [record for record in caplog.records if getattr(record, "event", "") == "janitor_failed"]
     assert [record.__dict__["error"] for record in records] == ["StorageUnavailable", "ValueError", "MemoryError"]
