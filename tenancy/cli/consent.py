@@ -1,4 +1,4 @@
-"""Asking before something is destroyed, and never asking where nobody can answer."""
+"""Asking before something is destroyed or put right, and never asking where nobody can answer."""
 
 import sys
 from typing import Annotated
@@ -11,15 +11,16 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")]
 
 
-def require_terminal(*, yes: bool) -> None:
+def require_terminal(*, yes: bool, what: str = "destroys data") -> None:
     """
     Refuse before anything is opened if the question could not be asked.
 
+    :param what: What the command does.
     :raises Refusal: Without `--yes` and without a terminal.
     """
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise Refusal(
-            "This destroys data and there is no terminal to ask at; pass --yes, or --dry-run to look first.",
+            f"This {what}, and there is no terminal to ask at; pass --yes, or --dry-run to look first.",
             code=ExitCode.USAGE,
         )
 

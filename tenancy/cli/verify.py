@@ -35,7 +35,9 @@ def verify(
     """Check the catalogue against the store, and every result. Exits 1 if a finding is left."""
     repair = repair and not dry_run
     if repair:
-        require_terminal(yes=yes)
+        require_terminal(
+            yes=yes, what="sets counters right, removes what interrupted work has left and sets unknown files aside"
+        )
     with closing(invocation.place().open()) as manager:
         if repair:
             ask("Set counters right, remove what interrupted work has left, set unknown files aside?", yes=yes)

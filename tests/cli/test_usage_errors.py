@@ -78,20 +78,22 @@ def test_the_environment_alone_may_configure(monkeypatch: pytest.MonkeyPatch, ru
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "what"),
     [
-        ("sessions", "delete", "--tenant", "t", "--user", "u", "--session", "s"),
-        ("sessions", "delete", "--tenant", "t", "--user", "u", "--own-room"),
-        ("erase", "user", "--tenant", "t", "--user", "u"),
-        ("erase", "tenant", "--tenant", "t"),
-        ("verify", "--repair"),
+        (("sessions", "delete", "--tenant", "t", "--user", "u", "--session", "s"), "This destroys data, "),
+        (("sessions", "delete", "--tenant", "t", "--user", "u", "--own-room"), "This destroys data, "),
+        (("erase", "user", "--tenant", "t", "--user", "u"), "This destroys data, "),
+        (("erase", "tenant", "--tenant", "t"), "This destroys data, "),
+        # It deletes no result and no file.
+        (("verify", "--repair"), "This sets counters right, removes what interrupted work has left and sets unknown "),
     ],
 )
-def test_what_destroys_refuses_without_a_terminal_and_without_yes(
-    arguments: tuple[str, ...], run: Run, data: Path
+def test_what_changes_much_says_so_and_refuses_without_a_terminal_and_without_yes(
+    arguments: tuple[str, ...], what: str, run: Run, data: Path
 ) -> None:
     ran = run(*arguments, "--data", data)
     assert (ran.code, ran.out) == (2, "")
+    assert what in ran.err
     assert "pass --yes" in ran.err
     assert not data.exists()
 
