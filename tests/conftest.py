@@ -3,7 +3,7 @@
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +25,16 @@ os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 DATABASES: Final = ("sqlite", "postgresql")
 #: What `Settings.inline_bytes` is set to: everything in the store, and the default.
 INLINE_BYTES: Final = {"stored": 0, "inline": 32768}
+#: Every run asks both databases and both ways results take, each once; the other two pairs are for the slow tests.
+CROSSWISE: Final = (("sqlite", "inline"), ("postgresql", "stored"))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave to the slow tests what differs from others only in how a database and a way of results are paired."""
+    chosen: Mapping[str, Any] = item.callspec.params if hasattr(item, "callspec") else {}
+    if (chosen.get("database_kind"), chosen.get("inline_bytes")) in CROSSWISE:
+        item.add_marker(pytest.mark.slow)
+        item.add_marker(pytest.mark.crosswise)
 
 
 @pytest.fixture(scope="session")

@@ -63,6 +63,7 @@ def test_the_first_example_has_about_fifteen_statements() -> None:
     assert len(code) <= 24
 
 
+@pytest.mark.slow
 def test_the_shell_examples_run_on_what_the_python_example_left(tried: Path) -> None:
     scripts = [block for block in blocks("sh") if block not in installations()]
     assert len(scripts) == 3

@@ -71,6 +71,7 @@ def unprivileged() -> Iterator[None]:
         os.seteuid(0)
 
 
+@pytest.mark.slow
 def test_twelve_processes_at_once_all_succeed_and_one_does_the_work(empty_database_url: str) -> None:
     processes = [
         subprocess.Popen(

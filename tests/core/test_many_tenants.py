@@ -34,27 +34,18 @@ def manager(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Ite
     factory.close()
 
 
-def require_apart(manager: SessionManager, backend: str, *, operations: int, seed: int) -> str:
-    crowd = Crowd(manager, seed=seed)
-    figures = crowd.work(operations)
-    assert figures.foreign == []
-    assert figures.failures == []
-    assert sum(figures.operations.values()) == operations
-    crowd.require_exact()
-    return f"{backend}: {figures}"
-
-
-@pytest.mark.case(99)
-def test_a_thousand_operations_of_twenty_tenants_at_once_never_meet(manager: SessionManager, backend: str) -> None:
-    require_apart(manager, backend, operations=1000, seed=1)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.case(99)
 def test_ten_thousand_operations_of_twenty_tenants_at_once_never_meet(
     manager: SessionManager, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    figures = require_apart(manager, backend, operations=10_000, seed=2)
+    operations = 10_000
+    crowd = Crowd(manager, seed=2)
+    figures = crowd.work(operations)
+    assert figures.foreign == []
+    assert figures.failures == []
+    assert sum(figures.operations.values()) == operations
+    crowd.require_exact()
     with capsys.disabled():
-        print(f"\n{figures}")
+        print(f"\n{backend}: {figures}")

@@ -36,6 +36,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_every_check_holds_on_files_of_installed_packages(run: Run, scratch: Path) -> None:
     ran = run("--output", "json")
     assert ran.code == 0, ran.out

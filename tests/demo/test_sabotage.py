@@ -12,6 +12,7 @@ from tests.demo.sabotages import SABOTAGES, Sabotage
 _OWN_FAULTS = ("TypeError", "AttributeError", "NameError", "KeyError", "IndexError", "AssertionError")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "also", "sabotage"), [pytest.param(*each, id=each[-1].__name__) for each in SABOTAGES]
 )

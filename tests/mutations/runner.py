@@ -42,7 +42,7 @@ _ARGUMENTS: Final = (
     "-o",
     "addopts=",
     "-m",
-    "not slow",
+    "not slow or crosswise",
 )
 #: Whoever takes so many times as long as without a mutant is not going to come back.
 _PATIENCE: Final = 8

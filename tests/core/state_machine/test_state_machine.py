@@ -26,7 +26,13 @@ PLACES = {
 }
 
 
-@pytest.fixture(params=PLACES.values(), ids=PLACES)
+#: Where a way of results is paired with a store and a database that run the other way already.
+SLOW = {"memory-sqlite-inline", "file-sqlite-inline", "file-postgresql-stored"}
+
+
+@pytest.fixture(
+    params=[pytest.param(place, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, place in PLACES.items()]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Each in turn."""
     store, database, way = request.param
