@@ -11,8 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from stores.errors import StoreError
-from stores.reserve import taken_names
 from tenancy.cli.output import moment, size
 from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
@@ -263,6 +261,9 @@ def disk(place: Place) -> Check:
 
 
 def _taken_from_reserve(place: Place) -> list[str]:
+    from stores.errors import StoreError
+    from stores.reserve import taken_names
+
     file = place.sqlite_file()
     with suppress(StoreError):
         return [] if file is None else taken_names(str(file))

@@ -92,15 +92,13 @@ def test_no_error_says_what_was_stored_for_whom_or_where(
     assert not STORED_NAME.search(caplog.text)
 
 
-def test_no_error_of_a_store_or_a_driver_comes_out(
-    manager: SessionManager, session: Session, store: Store, ledger: Ledger
-) -> None:
+def test_no_error_of_a_store_or_a_driver_comes_out(session: Session, store: Store, ledger: Ledger) -> None:
     reference = session.write(b"x" * 50_000)
     translated = {StoreUnavailable: StorageUnavailable, StoreDenied: StorageUnavailable, StoreFull: StorageFull}
     calls: dict[str, Callable[[], Any]] = {
         "put": lambda: session.write("y"),
         "get": lambda: session.read(reference),
-        "list": lambda: manager.verify(),
+        "delete": lambda: session.delete(session.write(b"y" * 50_000)),
     }
     for error, answer in translated.items():
         for operation, call in calls.items():
