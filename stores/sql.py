@@ -15,9 +15,11 @@ import sqlalchemy as sa
 
 from stores.connections import Durability, make_engine, parse_url
 from stores.driver_errors import Asking, DriverErrors, PostgresErrors, SqliteErrors
+from stores.entries import close_quietly
 from stores.errors import StoreError, StoreFull, StoreUnavailable
 from stores.locks import ProcessLock
 from stores.reserve import RESERVE_BYTES, Reserve
+from stores.system_errors import translated
 from stores.transactions import LocalSettings, Statement, Transaction, set_local
 
 __all__ = ["LOCK_WAIT_SECONDS", "Database", "LocalSettings", "Statement", "Transaction"]
@@ -179,7 +181,8 @@ class Database:
         """
         Move SQLite's write-ahead log into the database file as far as readers allow. Nothing on PostgreSQL.
 
-        :param truncate: Also cut the log to nothing, so that no overwritten page is left in it.
+        :param truncate: Also cut the log to nothing, so that no overwritten page is left in it; under `"power"` for
+            good when this returns.
         :returns: Whether all of it was moved.
         :raises StoreFull: If the disk is full even without the reserve. The log is as it was.
         """
@@ -194,8 +197,10 @@ class Database:
 
     def _checkpoint(self, mode: str) -> bool:
         with self._checked_out() as connection, Asking(self.errors, connection):
-            row = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
-        busy, in_log, moved = row
+            busy, in_log, moved = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            if mode == "TRUNCATE" and self.durability == "power":
+                # SQLite leaves that to chance: power loss may bring the log back, with what was overwritten since.
+                _sync_log(self.url.database or "")
         return bool(busy == 0 and in_log == moved)
 
     def close(self) -> None:
@@ -282,6 +287,17 @@ class Database:
         except BaseException:
             self.errors.interrupted(connection)
             raise
+
+
+def _sync_log(database: str) -> None:
+    # SQLite's locks are on the database and on the log's index, so closing the log takes none of them away.
+    with translated(), suppress(FileNotFoundError):
+        # A link to a database has its log beside what it leads to.
+        log = os.open(f"{os.path.realpath(database)}-wal", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.fsync(log)
+        finally:
+            close_quietly(log)
 
 
 _BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
