@@ -54,7 +54,8 @@ class ReclaimTable:
         only = {} if tenant_id is None else {"tenant_id": tenant_id}
         with self._writing(tenant_id) as transaction:
             rows = transaction.all(statement, page=page, now_us=self._moments.parameter(), **only)
-            for tenant, _, session in rows:
+            # Sorted: what else belongs to a session is waited for, and everybody waits in one order.
+            for tenant, _, session in sorted(rows):
                 end_session(transaction, tenant, session)
         return [Ids(*row) for row in rows]
 

@@ -18,12 +18,12 @@ _ids = (SESSIONS.c.tenant_id, SESSIONS.c.user_id, SESSIONS.c.session_id)
 
 
 def _claiming(*conditions: sa.ColumnElement[bool]) -> Statement:
-    # Sorted, so that two workers lock in the same order; SKIP LOCKED, so that they rarely meet at all. SQLite has one
-    # writer at a time and leaves the clause out.
+    # In the order of the index, so that however many wait, a page is read and no more; SKIP LOCKED, so that no worker
+    # waits for another, whose order is this one too. SQLite has one writer at a time and leaves the clause out.
     return Statement(
         sa.select(*_ids)
         .where(*conditions)
-        .order_by(SESSIONS.c.tenant_id, SESSIONS.c.session_id)
+        .order_by(SESSIONS.c.expires_at_us)
         .limit(_page)
         .with_for_update(key_share=True, skip_locked=True)
     )
@@ -95,23 +95,22 @@ _expired_result = (RESULTS.c.state == "committed", RESULTS.c.expires_at_us <= no
 _stale = (RESULTS.c.state != "committed", RESULTS.c.lease_until_us <= now_us())
 
 
-def _dooming(*conditions: sa.ColumnElement[bool]) -> Statement:
+def _dooming(oldest_first: sa.ColumnElement[int], *conditions: sa.ColumnElement[bool]) -> Statement:
     return Statement(
         sa.select(*_doomed_columns)
         .select_from(RESULTS)
         .where(*conditions, _user_of_live.exists())
-        # In the order of the primary key, not by it: SQLite would go through all results to save the sorting of few.
-        .order_by(unindexed(RESULTS.c.tenant_id), RESULTS.c.session_id, RESULTS.c.number)
+        .order_by(oldest_first)
         .limit(_page)
         .with_for_update(of=RESULTS, key_share=True, skip_locked=True)
     )
 
 
-EXPIRED_RESULTS: Final = _dooming(*_expired_result)
+EXPIRED_RESULTS: Final = _dooming(RESULTS.c.expires_at_us, *_expired_result)
 EXPIRED_RESULTS_OF_TENANT: Final = _dooming(
-    *_expired_result, unindexed(RESULTS.c.tenant_id) == sa.bindparam("tenant_id")
+    RESULTS.c.expires_at_us, *_expired_result, unindexed(RESULTS.c.tenant_id) == sa.bindparam("tenant_id")
 )
-STALE_RESULTS: Final = _dooming(*_stale)
+STALE_RESULTS: Final = _dooming(RESULTS.c.lease_until_us, *_stale)
 DOOM: Final = Statement(
     RESULTS.update()
     .where(

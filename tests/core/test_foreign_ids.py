@@ -195,8 +195,8 @@ def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(
     ann, eve = people.ann.ids, people.eve.ids
     reclaim = backend.across.reclaim
     ended = {
-        "tenant": [ids.session_id for ids in reclaim.ended_of(ann.tenant_id, page=10)],
-        "user": [ids.session_id for ids in reclaim.ended_of(ann.tenant_id, user_id=ann.user_id, page=10)],
+        "tenant": sorted(ids.session_id for ids in reclaim.ended_of(ann.tenant_id, page=10)),
+        "user": sorted(ids.session_id for ids in reclaim.ended_of(ann.tenant_id, user_id=ann.user_id, page=10)),
         "foreign user": reclaim.ended_of(ann.tenant_id, user_id=eve.user_id, page=10),
         "foreign tenant": reclaim.ended_of(eve.tenant_id, user_id=ann.user_id, page=10),
     }

@@ -116,3 +116,5 @@ def test_nothing_everybody_waits_for_goes_through_all_rows(
     # What has ended is little: found by what it is, not among all that its tenant has.
     reclaimed = [name for name in plans if name.startswith(("expired", "ended", "stale", "erasures"))]
     assert [name for name in reclaimed if "ix_tenancy_" not in str(plans[name])] == []
+    # And not all of it is sorted for a page of it.
+    assert [name for name in reclaimed if re.search(r"Sort|TEMP B-TREE", str(plans[name]))] == []
