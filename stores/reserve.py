@@ -12,8 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from stores.entries import close_quietly
 from stores.errors import StoreError, StoreFull
-from stores.system_errors import translated
+from stores.system_errors import is_full, translated
 
 #: Enough for transactions that remove some hundred sessions, until their pages are moved out of SQLite's log.
 RESERVE_BYTES: Final = 8 * 2**20
@@ -103,13 +104,30 @@ class Reserve:
                 _make_file(path, self._file_bytes)
 
     def is_needed(self) -> bool:
-        """Tell whether the disk has next to nothing left, neither for files nor for what is in them."""
+        """Tell whether the disk, or this user's quota, has next to nothing left for files or for what is in them."""
         try:
             disk = os.statvfs(self._folder)
         except OSError:
             return False
         # A file system that counts no inodes says that it has none in all.
-        return disk.f_bavail * disk.f_frsize < _NEXT_TO_NOTHING or (disk.f_files > 0 and disk.f_favail == 0)
+        has_none = disk.f_bavail * disk.f_frsize < _NEXT_TO_NOTHING or (disk.f_files > 0 and disk.f_favail == 0)
+        return has_none or self._finds_quota_used_up()
+
+    def _finds_quota_used_up(self) -> bool:
+        # What is left of a quota is told to nobody but who tries. SQLite has tried and calls it trouble with the disk.
+        if sys.platform != "linux":
+            return False
+        try:
+            # Without a name it cannot be left behind, and is gone again with the next line.
+            probe = os.open(self._folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(probe, 0, _NEXT_TO_NOTHING)
+            finally:
+                close_quietly(probe)
+        except OSError as error:
+            # Other errors are those of file systems that know no files without a name, or can set nothing aside.
+            return is_full(error)
+        return False
 
     def _has_room(self, files: int) -> bool:
         try:

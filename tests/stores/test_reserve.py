@@ -2,6 +2,8 @@
 
 import errno
 import os
+import resource
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -118,6 +120,40 @@ def test_it_knows_a_disk_on_which_nothing_can_be_made(
 ) -> None:
     disk.free_bytes, disk.free_inodes = free_bytes, free_inodes
     assert reserve.is_needed() is needed
+
+
+@pytest.mark.parametrize("call", ["open", "posix_fallocate"])
+@pytest.mark.parametrize(
+    ("code", "needed"),
+    [(errno.EDQUOT, True), (errno.ENOSPC, True), (errno.EIO, False), (errno.EOPNOTSUPP, False), (errno.EACCES, False)],
+)
+def test_it_knows_a_quota_of_which_nothing_is_left(
+    reserve: Reserve, path: Path, call: str, code: int, needed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not reserve.is_needed()
+
+    def refuse(*_: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refuse)
+        # Elsewhere there are no files without a name.
+        assert reserve.is_needed() is (needed and sys.platform == "linux")
+    assert sizes(path) == {}
+
+
+def test_where_the_system_lets_no_file_grow_sqlite_is_understood(database: Database, path: Path) -> None:
+    # The system says EFBIG here and EDQUOT of a quota, and SQLite of both that there was trouble with the disk.
+    with database.writing() as transaction:
+        transaction.connection.execute("CREATE TABLE anything (content)")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, before[1]))
+    try:
+        meaning = StoreFull if sys.platform == "linux" else StoreUnavailable
+        with pytest.raises(meaning), database.writing() as transaction:
+            transaction.connection.execute("INSERT INTO anything VALUES (zeroblob(100000))")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize(
