@@ -26,6 +26,16 @@ Durability = Literal["power", "process"]
 
 #: Pages after which a writer checkpoints the WAL itself (64 MiB). Cleanup checkpoints far more often.
 _CHECKPOINT_PAGES: Final = 16384
+#: What libpq is told unless the URL tells it otherwise (https://www.postgresql.org/docs/current/libpq-connect.html;
+#: seconds, `tcp_user_timeout` milliseconds). Without them a call whose network vanishes waits for a quarter of an hour,
+#: and one that only waits for an answer for hours.
+_POSTGRES_PARAMETERS: Final[dict[str, int]] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
 _POOL_SIZE: Final = 16
 _POOL_OVERFLOW: Final = 64
 #: `psycopg.pq.TransactionStatus.IDLE` and `PipelineStatus.OFF`, without importing a driver that may not be there.
@@ -92,7 +102,10 @@ def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float
             pool_size=_POOL_SIZE,
             max_overflow=_POOL_OVERFLOW,
             pool_timeout=lock_wait_seconds,
-            connect_args={"connect_timeout": 10, "autocommit": True},
+            connect_args={
+                **{name: value for name, value in _POSTGRES_PARAMETERS.items() if name not in url.query},
+                "autocommit": True,
+            },
         )
     except ModuleNotFoundError:
         raise ValueError("PostgreSQL needs the driver psycopg: install haystack-tenancy[postgres].") from None
