@@ -240,6 +240,17 @@ def test_a_name_opened_again_after_expiry_is_a_new_room(
     ledger.require_balanced()
 
 
+@pytest.mark.parametrize("again", ["a", "d"])
+def test_of_all_that_has_expired_only_what_is_opened_again_ends(
+    again: str, manager: SessionManager, open_session: Open, ledger: Ledger
+) -> None:
+    old = {name: open_session(name, lifetime=Lifetime(idle=HOUR))._opened.ids.session_id for name in "abcd"}
+    manager.clock.advance(2 * HOUR)
+    assert open_session(again).usage().results == 0
+    ended = ledger.all("SELECT session_id FROM tenancy_sessions WHERE state = 'ended'")
+    assert ended == [(old[again],)]
+
+
 def test_time_is_moved_by_the_managers_clock_and_by_nothing_else(manager: SessionManager, open_session: Open) -> None:
     session = open_session(lifetime=Lifetime(idle=timedelta(days=3650), maximum=timedelta(days=3650)))
     (info,) = manager.sessions()
