@@ -306,3 +306,17 @@ def test_a_link_in_place_of_the_quarantine_is_not_followed(store: FilesystemStor
         room.set_aside(NAME)
     assert list(outside.iterdir()) == []
     assert room.get(NAME, size_bytes=5) == b"bytes"
+
+
+def test_a_link_that_leads_nowhere_is_not_written_over_in_the_quarantine(store: FilesystemStore, root: Path) -> None:
+    room = store.namespace(OUTER, INNER)
+    for content in (b"first", b"second"):
+        room.put(NAME, content)
+        assert room.set_aside(NAME)
+    place = root / "quarantine" / OUTER / INNER
+    (place / NAME).unlink()
+    (place / NAME).symlink_to("nowhere")
+    room.put(NAME, b"third")
+    assert room.set_aside(NAME)
+    assert (place / NAME).is_symlink()
+    assert sorted(path.read_bytes() for path in place.iterdir() if not path.is_symlink()) == [b"second", b"third"]
