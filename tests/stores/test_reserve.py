@@ -268,6 +268,20 @@ def test_what_is_missing_beside_something_else_is_still_missing(reserve: Reserve
         reserve.require()
 
 
+def test_a_link_put_in_its_place_between_the_look_and_the_making_is_not_followed(
+    reserve: Reserve, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"theirs")
+    first = Path(reserve_names(str(path))[0])
+    monkeypatch.setattr("stores.reserve._size_of", lambda _: 0)
+    first.symlink_to(outside)
+    with pytest.raises(StoreError):
+        reserve.require()
+    assert outside.read_bytes() == b"theirs"
+    assert first.is_symlink()
+
+
 def test_nothing_but_other_things_in_its_place_stands_in_nobodys_way(reserve: Reserve, path: Path, disk: Disk) -> None:
     for name in reserve_names(str(path)):
         Path(name).mkdir()
