@@ -99,13 +99,15 @@ def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
 
 
 def key(place: Place, *, is_new: bool) -> Check:
-    """Look whether the key is there and nobody else can read it."""
+    """Look whether the key is there and nobody else can read it. A key service is not asked: see `catalogue`."""
     from tenancy.keys.providers import open_key_provider
 
     try:
         open_key_provider(place.keys()).close()
     except TenancyError as error:
         return Check("key", Status.FAIL, str(error), _key_advice(place, is_new=is_new))
+    if place.key_file() is None:
+        return Check("key", Status.OK, "It is where the setting keys says.")
     return Check("key", Status.OK, "It is there, and only this user can read it.")
 
 
@@ -113,7 +115,7 @@ def _key_advice(place: Place, *, is_new: bool) -> str:
     file = place.key_file()
     if file is None:
         if not place.lacks_key_variable():
-            return "Correct the variable, or the setting keys."
+            return "Correct the setting keys, or what it names."
         return f"Set it; `{MAKE_A_KEY}` makes a key, which reads nothing that was stored under another one."
     if is_new:
         return _INIT

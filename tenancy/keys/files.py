@@ -54,6 +54,51 @@ def _fault_of(status: os.stat_result, owner_uid: int) -> str | None:
     return None
 
 
+def read_secret_file(path: Path) -> bytes:
+    """
+    Read a key that an orchestrator has mounted: a Docker secret, a Kubernetes Secret with its links, a credential of
+    systemd. Less is asked of it than of a key file, since such files mostly belong to root and are open to all inside.
+
+    Checked of the file that all links lead to: it is a regular file, belongs to root or to the user of this process,
+    and nobody else may write it; and if anybody else may read it, it is on a mount that is read-only, as secrets are
+    mounted and ordinary directories are not. Not checked: the directories and links on the way to it, and who else can
+    read it inside the container. Whoever may exec into it, or runs beside us in it, may read an open file.
+
+    :returns: Its bytes, unparsed. Read once: a secret that is replaced counts from the next start.
+    :raises ConfigurationError: If it is missing or any of this does not hold.
+    """
+    try:
+        # O_NONBLOCK: a FIFO in its place must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        raise ConfigurationError(f"The secret file {path} does not exist.") from None
+    except (OSError, ValueError):
+        raise ConfigurationError(f"The secret file {path} cannot be opened by this user.") from None
+    try:
+        fault = _fault_of_secret(descriptor)
+        if fault is None:
+            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    raise ConfigurationError(f"The secret file {path} {fault or 'cannot be read'}.")
+
+
+def _fault_of_secret(descriptor: int) -> str | None:
+    status = os.fstat(descriptor)
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        return "is not a regular file"
+    if status.st_uid not in (0, os.geteuid()):
+        return "belongs neither to root nor to the user of this process"
+    if mode & 0o022:
+        return "may be written by group or others"
+    if mode & 0o077 and not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        return "is open to group or others and not on a read-only mount; mount it read-only, or make its mode 0400"
+    return None
+
+
 def create_key_file(path: Path) -> None:
     """
     Make a key file with one new primary key, mode 0600, durable before this returns.

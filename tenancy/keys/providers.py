@@ -3,22 +3,26 @@ Where key-encryption keys live. A provider wraps and unwraps a tenant's keys; th
 """
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable
-from tenancy.keys.files import create_key_file, read_key_file
-from tenancy.keys.keyset import KeysetEntry, KeysetError, KeyState, parse_keyset, parse_single_key
+from tenancy.keys.files import create_key_file, read_key_file, read_secret_file
+from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, KeysetEntry, KeysetError, KeyState, parse_keyset, parse_single_key
+from tenancy.keys.locations import parse_location
 from tenancy.keys.material import SecretKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 
-__all__ = ["KeyProvider", "KeysetProvider", "UnknownKey", "WrappedKey", "create_key_file", "open_key_provider"]
-
-#: Upper case only: what else stands there may be a key that somebody put into the wrong place, and is not repeated.
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}\Z")
+__all__ = [
+    "KeyProvider",
+    "KeysetProvider",
+    "UnknownKey",
+    "WrappedKey",
+    "create_key_file",
+    "open_key_provider",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,17 @@ class KeyProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """What kind of provider it is: stands with each tenant key. At most 32 ASCII characters."""
+        """What kind of provider it is: stands with each tenant key. 1 to 32 printable ASCII characters."""
 
     @property
     def primary_key_id(self) -> str:
-        """The key that `wrap` uses. At most 255 ASCII characters."""
+        """
+        The key that `wrap` uses, as it stands in the `WrappedKey`. 1 to 255 printable ASCII characters.
+
+        A service that decides which key that is may be asked now.
+
+        :raises KeyUnavailable: If it does not answer, or does not let us.
+        """
 
     def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
         """
@@ -131,17 +141,26 @@ def open_key_provider(location: str) -> KeyProvider:
     """
     Open the keys a setting names.
 
-    :param location: `file:PATH`, a keyset file of mode 0600; or `env:NAME`, an environment variable that holds a keyset
-        or a single key (base64 of 32 bytes, whose id is derived from it). White space around the value is ignored.
+    :param location: One of
+
+        * `file:PATH`, a keyset file of mode 0600;
+        * `env:NAME`, an environment variable that holds a keyset or a single key (base64 of 32 bytes, whose id is
+          derived from it), white space around it ignored;
+        * `secret-file:/PATH`, a mounted file that holds what such a variable would. Its provider is called `"file"`:
+          a keyset that moves between the two opens what it did.
     :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
     """
-    scheme, _, rest = location.partition(":")
-    if scheme == "file" and rest:
-        path, subject = Path(rest), f"The key file {rest}"
-        return _opened(scheme, subject, lambda: parse_keyset(read_key_file(path)))
-    if scheme == "env" and _VARIABLE.match(rest):
-        return _opened(scheme, f"The environment variable {rest}", lambda: _variable(rest))
-    raise ConfigurationError("The setting keys must be file:PATH or env:NAME, with NAME in upper case.")
+    try:
+        name, rest = parse_location(location)
+    except ValueError as error:
+        fault, name, rest = str(error), "", ""
+    if not name:
+        raise ConfigurationError(f"The setting keys {fault}.")
+    if name == "file":
+        return _opened(name, f"The key file {rest}", lambda: parse_keyset(read_key_file(Path(rest))))
+    if name == "secret-file":
+        return _opened("file", f"The secret file {rest}", lambda: _keyset_or_key(read_secret_file(Path(rest))))
+    return _opened(name, f"The environment variable {rest}", lambda: _variable(rest))
 
 
 def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...]]) -> KeyProvider:
@@ -157,4 +176,13 @@ def _variable(name: str) -> tuple[KeysetEntry, ...]:
     value = os.environ.get(name, "").strip()
     if not value:
         raise KeysetError("should hold the key and is not set")
-    return parse_keyset(value.encode("utf-8", "replace")) if value.startswith("{") else parse_single_key(value)
+    return _keyset_or_key(value.encode("utf-8", "replace"))
+
+
+def _keyset_or_key(document: bytes) -> tuple[KeysetEntry, ...]:
+    if len(document) > MAX_DOCUMENT_BYTES:
+        raise KeysetError("is too large for a keyset")
+    document = document.strip()
+    return (
+        parse_keyset(document) if document.startswith(b"{") else parse_single_key(document.decode("utf-8", "replace"))
+    )

@@ -13,6 +13,7 @@ from pydantic import Field, PlainValidator, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tenancy.errors import ConfigurationError
+from tenancy.keys.locations import parse_location
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits
 from tenancy.settings.sources import PREFIX, from_environment, from_secret_files, from_toml
 from tenancy.settings.values import lifetime_of, limits_of, parse_amount
@@ -55,11 +56,11 @@ def _store_url(value: object) -> str:
 
 
 def _keys(value: object) -> str:
-    kind, colon, where = _text(value).partition(":")
-    if kind in ("file", "env") and colon and where:
-        return _text(value)
-    # The likeliest mistake is the key itself, so the sentence says where it belongs and repeats nothing.
-    raise ValueError("keys must say where the key is, file:PATH or env:NAME, and not be the key")
+    try:
+        parse_location(_text(value))
+    except ValueError as error:
+        raise ValueError(f"keys {error}") from None
+    return _text(value)
 
 
 def _durability(value: object) -> str:
@@ -104,7 +105,7 @@ class Settings(BaseSettings):
     maintenance_url: Annotated[str | None, PlainValidator(_other_role_url)] = Field(default=None, repr=False)
     #: `file:///ABSOLUTE/PATH`, `database:` or `memory:`.
     store_url: Annotated[str, PlainValidator(_store_url)] = Field(repr=False)
-    #: Where the key is: `file:PATH` or `env:NAME`.
+    #: Where the key is: `file:PATH`, `env:NAME` or `secret-file:/PATH`.
     keys: Annotated[str, PlainValidator(_keys)] = Field(repr=False)
     #: The manager's own limits. A field that is not given has its default, 64 MiB a result and 1 GiB a user.
     limits: Annotated[Limits, PlainValidator(limits_of)] = DEFAULT_LIMITS

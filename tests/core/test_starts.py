@@ -65,15 +65,15 @@ def test_an_older_or_newer_schema_is_refused_with_what_to_do(
 @pytest.mark.parametrize(
     ("setting", "value", "word"),
     [
-        ("database_url", "mysql://secret-host/x", "database"),
+        ("database_url", "mysql://canary-host/x", "database"),
         ("database_url", "sqlite://", "database"),
-        ("database_url", "secret", "database"),
-        ("store_url", "s3://secret-bucket", "store"),
-        ("store_url", "file://relative/secret", "store"),
-        ("store_url", "secret", "store"),
+        ("database_url", "canary", "database"),
+        ("store_url", "s3://canary-bucket", "store"),
+        ("store_url", "file://relative/canary", "store"),
+        ("store_url", "canary", "store"),
         ("keys", "file:/nowhere/keys.json", "key"),
         ("keys", "env:TENANCY_TEST_UNSET", "key"),
-        ("keys", "vault:secret", "key"),
+        ("keys", "vault:canary", "key"),
         ("keys", "", "key"),
     ],
 )
@@ -85,7 +85,7 @@ def test_a_setting_that_names_nothing_usable_is_refused_and_nothing_is_changed(
         make_manager(**{setting: value})
     message = str(refusal.value)
     assert word in message.lower()
-    assert "secret" not in message
+    assert "canary" not in message
     assert ledger.snapshot() == before
 
 
