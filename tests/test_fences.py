@@ -88,6 +88,7 @@ def test_the_fence_holds(path: str, source: str) -> None:
         ("tenancy/sealing/cipher.py", "from cryptography import cobblestone"),
         ("stores/testing.py", "import pytest"),
         ("stores/driver_errors.py", "def late():\n    import psycopg"),
+        ("tenancy/testing.py", "import pytest"),
     ],
 )
 def test_the_fence_has_its_gates(path: str, source: str) -> None:

@@ -18,10 +18,12 @@ from tenancy.sealing.cipher import unwrap_key, wrap_key
 __all__ = [
     "KeyProvider",
     "KeysetProvider",
+    "RewrappingKeyProvider",
     "UnknownKey",
     "WrappedKey",
     "create_key_file",
     "open_key_provider",
+    "rewrap_key",
 ]
 
 
@@ -83,6 +85,34 @@ class KeyProvider(Protocol):
 
     def close(self) -> None:
         """Forget all secrets. Nothing else is called afterwards. May be repeated."""
+
+
+class RewrappingKeyProvider(KeyProvider, Protocol):
+    """A provider that can put a key under its primary key without showing it to us. None has to; see `rewrap_key`."""
+
+    def rewrap(self, wrapped: WrappedKey, *, context: bytes, new_context: bytes) -> WrappedKey:
+        """
+        Open what `wrap` returned, and seal it anew under the primary key, bound to `new_context`.
+
+        :param context: What `wrapped` is bound to.
+        :raises KeyUnavailable: If the provider does not answer, does not let us, or lacks one of the two keys.
+        :raises KeyDestroyed: If one of the two keys is gone for good.
+        :raises ResultCorrupt: If `wrapped` was changed, or belongs to another key or context.
+        """
+
+
+def rewrap_key(provider: KeyProvider, wrapped: WrappedKey, *, context: bytes, new_context: bytes) -> WrappedKey:
+    """
+    Put a wrapped key under a provider's primary key: by the provider alone if it can, else by way of this process.
+
+    :raises TenancyError: See `RewrappingKeyProvider`. `wrapped` is as good as before.
+    """
+    # Not `isinstance`: before Python 3.12 that reads each property, and a provider may ask its service for one.
+    rewrap: Callable[..., WrappedKey] | None = getattr(provider, "rewrap", None)
+    if rewrap is not None:
+        return rewrap(wrapped, context=context, new_context=new_context)
+    with provider.unwrap(wrapped, context=context) as key:
+        return provider.wrap(key, context=new_context)
 
 
 class KeysetProvider:
@@ -147,8 +177,10 @@ def open_key_provider(location: str) -> KeyProvider:
         * `env:NAME`, an environment variable that holds a keyset or a single key (base64 of 32 bytes, whose id is
           derived from it), white space around it ignored;
         * `secret-file:/PATH`, a mounted file that holds what such a variable would. Its provider is called `"file"`:
-          a keyset that moves between the two opens what it did.
+          a keyset that moves between the two opens what it did;
+        * `NAME:REST`, a provider that is installed.
     :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
+    :raises KeyUnavailable: If a key service has to be asked already, and does not answer.
     """
     try:
         name, rest = parse_location(location)
@@ -160,7 +192,12 @@ def open_key_provider(location: str) -> KeyProvider:
         return _opened(name, f"The key file {rest}", lambda: parse_keyset(read_key_file(Path(rest))))
     if name == "secret-file":
         return _opened("file", f"The secret file {rest}", lambda: _keyset_or_key(read_secret_file(Path(rest))))
-    return _opened(name, f"The environment variable {rest}", lambda: _variable(rest))
+    if name == "env":
+        return _opened(name, f"The environment variable {rest}", lambda: _variable(rest))
+    # The list of what is installed is not loaded by those who do not need it.
+    from tenancy.keys.plugins import open_installed
+
+    return open_installed(name, rest)
 
 
 def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...]]) -> KeyProvider:

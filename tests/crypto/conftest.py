@@ -10,6 +10,7 @@ import pytest
 
 from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
+from tenancy.keys.plugins import GROUP
 from tenancy.sealing.envelope import Binding, Card, Envelope, open_card, open_whole, read_chars, seal
 from tests.crypto import second_reader
 
@@ -99,6 +100,30 @@ def forged(key_bytes: bytes) -> Callable[..., Sealed]:
         return Sealed(Envelope(**row, card=card, stored_bytes=len(message) - 56), message[56:], key_bytes)
 
     return forged
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Install key providers, as `name=callable`."""
+
+    def install(*more: tuple[str, object], **openers: object) -> None:
+        listed = [Entry(name, opener) for name, opener in (*more, *openers.items())]
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: listed if group == GROUP else [])
+
+    return install
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an installed package says it has."""
+
+    name: str
+    opener: object
+
+    def load(self) -> object:
+        if isinstance(self.opener, Exception):
+            raise self.opener
+        return self.opener
 
 
 @pytest.fixture

@@ -193,19 +193,7 @@ def test_a_key_file_that_is_missing_is_named(tmp_path):
     require_refused("file:a\0b", says="cannot be opened")
 
 
-NOWHERE = [
-    "",
-    "file:",
-    "env:",
-    ENCODED,
-    "awskms:arn",
-    "base64:" + ENCODED,
-    "FILE:x",
-    "env:a=b",
-    "env:" + ENCODED,
-    "other:",
-    ":rest",
-]
+NOWHERE = ["", "file:", "env:", ENCODED, "awskms:arn", "FILE:x", "env:a=b", "env:" + ENCODED, "other:", ":rest"]
 
 
 @pytest.mark.parametrize("location", NOWHERE)
@@ -218,6 +206,13 @@ def test_a_setting_that_names_no_provider_is_refused_and_not_repeated(location):
     )
     assert ENCODED not in message
     assert "env:a=b" not in message
+
+
+def test_a_key_that_looks_like_a_provider_is_not_repeated():
+    with pytest.raises(ConfigurationError) as refusal:
+        open_key_provider("base64:" + ENCODED)
+    assert ENCODED not in str(refusal.value)
+    assert "base64" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("value", [None, "", " \n"])
