@@ -105,6 +105,6 @@ def test_the_version_is_the_same_everywhere(wheel: zipfile.ZipFile) -> None:
     assert f"\n## [{__version__}] - " in (CHECKOUT / "CHANGELOG.md").read_text()
 
 
-def test_extras_are_postgres_and_dev_only() -> None:
+def test_extras_are_those_the_documents_name() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) == {"postgres", "dev"}
+    assert set(project["optional-dependencies"]) == {"postgres", "aws", "dev"}

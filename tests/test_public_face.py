@@ -26,7 +26,7 @@ def test_help_names_where_to_begin() -> None:
 
 
 def test_importing_the_package_loads_neither_haystack_nor_a_database() -> None:
-    heavy = {"haystack", "sqlalchemy", "alembic", "cryptography"}
+    heavy = {"haystack", "sqlalchemy", "alembic", "cryptography", "boto3", "botocore"}
     script = f"import sys, tenancy; print(sorted({heavy} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert loaded.strip() == "[]"

@@ -178,6 +178,7 @@ def open_key_provider(location: str) -> KeyProvider:
           derived from it), white space around it ignored;
         * `secret-file:/PATH`, a mounted file that holds what such a variable would. Its provider is called `"file"`:
           a keyset that moves between the two opens what it did;
+        * `aws-kms:KEY`, a key of AWS KMS, by id, alias or ARN (extra `aws`);
         * `NAME:REST`, a provider that is installed.
     :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
     :raises KeyUnavailable: If a key service has to be asked already, and does not answer.
@@ -194,7 +195,11 @@ def open_key_provider(location: str) -> KeyProvider:
         return _opened("file", f"The secret file {rest}", lambda: _keyset_or_key(read_secret_file(Path(rest))))
     if name == "env":
         return _opened(name, f"The environment variable {rest}", lambda: _variable(rest))
-    # The list of what is installed is not loaded by those who do not need it.
+    # Neither boto3 nor the list of what is installed is loaded by those who need neither.
+    if name == "aws-kms":
+        from tenancy.keys.aws_kms import open_aws_kms
+
+        return open_aws_kms(rest)
     from tenancy.keys.plugins import open_installed
 
     return open_installed(name, rest)

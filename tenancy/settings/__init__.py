@@ -105,7 +105,7 @@ class Settings(BaseSettings):
     maintenance_url: Annotated[str | None, PlainValidator(_other_role_url)] = Field(default=None, repr=False)
     #: `file:///ABSOLUTE/PATH`, `database:` or `memory:`.
     store_url: Annotated[str, PlainValidator(_store_url)] = Field(repr=False)
-    #: Where the key is: `file:PATH`, `env:NAME`, `secret-file:/PATH`, or `NAME:REST` of an installed
+    #: Where the key is: `file:PATH`, `env:NAME`, `secret-file:/PATH`, `aws-kms:KEY`, or `NAME:REST` of an installed
     #: provider.
     keys: Annotated[str, PlainValidator(_keys)] = Field(repr=False)
     #: The manager's own limits. A field that is not given has its default, 64 MiB a result and 1 GiB a user.

@@ -75,14 +75,14 @@ def test_the_rest_of_the_setting_is_the_providers(install):
 def test_an_unknown_name_is_told_what_there_is_and_not_repeated(install):
     install(one=Provider, two=Provider)
     message = refused("canary:rest")
-    assert message.endswith("There are: env, file, secret-file, one, two.")
+    assert message.endswith("There are: aws-kms, env, file, secret-file, one, two.")
     assert "canary" not in message
 
 
 @pytest.mark.parametrize("name", ["file", "env", "secret-file", "aws-kms", "awskms"])
 def test_the_names_of_our_own_cannot_be_taken(install, name):
     install((name, lambda rest: pytest.fail("was asked")))
-    assert refused("unknown:rest").endswith("There are: env, file, secret-file.")
+    assert refused("unknown:rest").endswith("There are: aws-kms, env, file, secret-file.")
     with pytest.raises(ConfigurationError):
         open_key_provider(f"{name}:?")
 

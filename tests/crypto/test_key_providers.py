@@ -7,6 +7,7 @@ import pytest
 from tenancy.keys.keyset import parse_single_key
 from tenancy.keys.providers import KeysetProvider, create_key_file, open_key_provider
 from tenancy.testing import KeyProviderContract
+from tests.crypto.kms import running
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 
@@ -31,6 +32,19 @@ class TestSecretFile(KeyProviderContract):
         (tmp_path / "secret").write_text(KEY)
         (tmp_path / "secret").chmod(0o400)
         return lambda: open_key_provider(f"secret-file:{tmp_path / 'secret'}")
+
+
+@pytest.fixture(scope="module")
+def kms_key():
+    """A key of a service that is there for all tests here."""
+    with pytest.MonkeyPatch.context() as patch, running(patch) as service:
+        yield service.create_key()
+
+
+class TestAwsKms(KeyProviderContract):
+    @pytest.fixture
+    def open_provider(self, kms_key):
+        return lambda: open_key_provider(f"aws-kms:{kms_key}")
 
 
 class TestInstalled(KeyProviderContract):
