@@ -2,12 +2,14 @@
 
 import ast
 import configparser
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Final, get_args
 
@@ -16,6 +18,9 @@ import yaml
 
 from stores.reserve import RESERVE_BYTES, reserve_names
 from tenancy.events import Event
+from tenancy.keys import aws_kms
+from tenancy.keys.locations import BUILT_IN, parse_location
+from tenancy.keys.plugins import GROUP
 from tenancy.unknown import GRACE, ONE_IN
 
 CHECKOUT = Path(__file__).parent.parent
@@ -43,9 +48,12 @@ def test_every_test_a_document_names_is_there(document: str) -> None:
 OPERATIONS: Final = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language in the handbook of operations, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", OPERATIONS, flags=re.MULTILINE | re.DOTALL)
+KEYS: Final = (CHECKOUT / "docs" / "keys.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str, document: str = OPERATIONS) -> list[str]:
+    """The fenced blocks of one language in a document, the handbook of operations or another, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", document, flags=re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -140,3 +148,51 @@ def test_the_numbers_of_the_handbook_are_those_of_the_code() -> None:
     first, *_, last = reserve_names("catalogue.sqlite3")
     assert f"`{first}` to `{last.removeprefix('catalogue.sqlite3')}`" in OPERATIONS
     assert (GRACE.days, ONE_IN) == (1, 100)
+
+
+#: A manager with the provider of the example, which it finds as an installed package.
+INSTALLED: Final = """
+import os
+from tenancy import SessionManager, Settings
+from tenancy.upgrade import upgrade
+
+def test_a_manager_works_with_it(tmp_path):
+    (tmp_path / "2030-01.key").write_bytes(os.urandom(32))
+    url = f"sqlite:///{tmp_path}/catalogue.sqlite3"
+    upgrade(url)
+    settings = Settings(database_url=url, store_url="database:", keys=f"folder:{tmp_path}")
+    for _ in range(2):
+        with SessionManager.from_settings(settings) as manager:
+            session = manager.session(tenant="acme", user="ann")
+            assert session.read(session.write("text")) == "text"
+"""
+
+
+def test_the_provider_of_the_example_keeps_the_contract_and_serves_a_manager(tmp_path: Path) -> None:
+    provider, suite = blocks("python", KEYS)
+    tables = [tomllib.loads(block) for block in blocks("toml", KEYS)]
+    (points,) = (table["project"]["entry-points"] for table in tables if "project" in table)
+    (tmp_path / "folder_keys.py").write_text(provider, encoding="utf-8")
+    (tmp_path / "test_folder_keys.py").write_text(suite, encoding="utf-8")
+    (tmp_path / "test_installed.py").write_text(INSTALLED, encoding="utf-8")
+    information = tmp_path / "folder_keys-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: folder-keys\nVersion: 1.0\n")
+    lines = [f"[{group}]\n{name} = {target}" for group, names in points.items() for name, target in names.items()]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "."], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"^(3[0-9]|[4-9][0-9]) passed", done.stdout, flags=re.MULTILINE)
+
+
+def test_what_the_page_on_keys_says_of_settings_and_limits_is_so() -> None:
+    (setting,) = (tomllib.loads(block) for block in blocks("toml", KEYS) if block.startswith("keys"))
+    assert parse_location(setting["keys"])[0] == "aws-kms"
+    (policy,) = map(json.loads, blocks("json", KEYS))
+    assert policy["Statement"][0]["Resource"] == setting["keys"].removeprefix("aws-kms:")
+    named = re.findall(r"^\| `([a-z-]+):", KEYS, flags=re.MULTILINE)
+    assert sorted(named) == sorted(BUILT_IN)
+    assert "after three attempts, each with 3 seconds to connect and 5 to answer" in KEYS
+    assert (aws_kms._ATTEMPTS, aws_kms._CONNECT_SECONDS, aws_kms._READ_SECONDS) == (3, 3, 5)
+    assert f"`{aws_kms.CONTEXT_NAME}`, with a digest" in KEYS
+    assert f'"{GROUP}"' in KEYS

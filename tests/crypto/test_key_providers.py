@@ -1,4 +1,4 @@
-"""Every provider keeps the contract."""
+"""Every provider keeps the contract. The example of `docs/keys.md` does in `tests/test_documents.py`."""
 
 import base64
 
