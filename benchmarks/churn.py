@@ -27,6 +27,8 @@ from tests.postgres import as_admin
 TABLES = ("tenancy_sessions", "tenancy_session_keys", "tenancy_results", "tenancy_usage", "tenancy_blobs")
 #: So many of a thread's results are there at any time.
 _KEPT = 100
+#: How long the server may take to end connections that were closed.
+_COUNTING_SECONDS = 30.0
 _TENANTS, _SESSIONS_OF_THREAD = 10, 20
 _LOOK = """
     SELECT relname, n_live_tup, n_dead_tup, n_tup_ins, n_tup_upd, n_tup_hot_upd, n_tup_del, autovacuum_count,
@@ -64,18 +66,19 @@ def measure(place: Place, wanted: argparse.Namespace) -> dict[str, Any]:
     """Write, delete, look, and return the figures."""
     workers = wanted.processes * wanted.threads
     shares = [wanted.churn // workers + (number < wanted.churn % workers) for number in range(workers)]
+    looks = {"before": look(place)}
     children = [
         start_process(work, place, shares[number :: wanted.processes], number, wanted)
         for number in range(wanted.processes)
     ]
     for child in children:
         hear_from(*child)
-    looks = {"before": look(place)}
     started = time.monotonic()
     told = [hear_from(*child) for child in children]
     seconds = time.monotonic() - started
     for process, _ in children:
         process.join()
+    wait_for_counts(place)
     looks["after"] = look(place)
     started = time.monotonic()
     with psycopg.connect(as_admin(place.database_url).replace("+psycopg", ""), autocommit=True) as server:
@@ -150,6 +153,15 @@ def _churn(sessions: list[Session], times: int, size: int, until: float, *, seed
     for session, reference in kept:
         session.delete(reference)
     return done
+
+
+def wait_for_counts(place: Place) -> None:
+    """Wait until the server has ended every other connection: the last of what it counts it adds up then."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    with psycopg.connect(as_admin(place.database_url).replace("+psycopg", ""), autocommit=True) as server:
+        deadline = time.monotonic() + _COUNTING_SECONDS
+        while server.execute(query).fetchone() != (0,) and time.monotonic() < deadline:
+            time.sleep(0.1)
 
 
 def look(place: Place) -> dict[str, dict[str, int]]:

@@ -37,6 +37,7 @@ from stores.system_errors import is_full, translated
 from stores.trash import Trash
 
 #: How often a room is made again when its outer directory, being empty, is removed at the same moment.
+_ROOM_GONE: Final = "The room was destroyed while it was written to."
 _ATTEMPTS: Final = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -158,7 +159,7 @@ class FilesystemNamespace:
                 self._anchor(root, room)
             # Last of all: a room that was moved to the trash takes files as willingly as one that is in its place.
             if not self._is_current(root, room):
-                raise StoreUnavailable("The room was destroyed while it was written to.")
+                raise StoreUnavailable(_ROOM_GONE)
 
     def get(self, name: str, *, size_bytes: int) -> bytes:
         """Return a whole blob."""
@@ -290,6 +291,9 @@ class FilesystemNamespace:
                 yield descriptor
         except FileExistsError:
             raise BlobExists("A blob of this name is there already.") from None
+        except FileNotFoundError:
+            # Nothing can be made in a directory that has been removed.
+            raise StoreUnavailable(_ROOM_GONE) from None
 
     def _anchor(self, root: Directory, room: Directory) -> None:
         # Once for each room and process, whoever made the room: that one may have died before it synced, and a file

@@ -19,7 +19,7 @@ from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ConfigurationError
 from tenancy.events import emit
-from tenancy.unknown import rescue
+from tenancy.unknown import MaybeBeingWritten, rescue
 
 #: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
@@ -170,7 +170,10 @@ class Cleaner:
         ended = self._reclaim.end_expired(page=RECLAIM_ON_REFUSAL, tenant_id=tenant_id)
         ended = ended or self._reclaim.ended_of(tenant_id, page=RECLAIM_ON_REFUSAL)
         doomed = self._reclaim.doom_expired(page=RECLAIM_ON_REFUSAL, tenant_id=tenant_id)
-        removed = [self.remove_session(ids) for ids in ended] + [self.finish(one) for one in doomed]
+        removed = [self.finish(one) for one in doomed]
+        for ids in ended:
+            with contextlib.suppress(MaybeBeingWritten):
+                removed.append(self.remove_session(ids))
         return any(one != Removed() for one in removed)
 
     def carry_out(self, erasing: Erasing) -> Removed:

@@ -6,7 +6,7 @@ They are moved to a quarantine, where nothing reads them and nobody but a person
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from stores.blob import BlobInfo, BlobStore, Namespace
@@ -18,6 +18,8 @@ from tenancy.clock import Clock, to_datetime
 
 #: How long an unknown file is left alone: longer than any write takes and than clocks of machines differ.
 GRACE: Final = timedelta(hours=24)
+#: For how long a file may have a writer who knows of it, although no row does.
+BEING_WRITTEN: Final = timedelta(hours=1)
 #: One in so many files may be unknown. More are no accident of a few writes: the catalogue is an old one.
 ONE_IN: Final = 100
 
@@ -119,13 +121,21 @@ class Quarantine:
                 yield blob.name
 
 
+class MaybeBeingWritten(StoreError):
+    """A file that no row knows is too young to tell whether its writer is about to remove it. Try again later."""
+
+    retryable = True
+
+
 def rescue(store: BlobStore, audit: AuditTable, ids: Ids) -> int:
     """
-    Set aside, whatever its age, what no row of a session speaks of: the session's room is about to be removed.
+    Set aside what no row of a session speaks of: the session's room is about to be removed.
 
     Beside a catalogue that was restored from a backup these are the results that were written after it.
 
     :returns: How many were moved.
+    :raises MaybeBeingWritten: If something is so young that its writer, who was slower than its lease, may be about to
+        remove it. The room is for a later cleanup.
     :raises StoreError: If the store fails. The room is better left as it is.
     """
     if not store.sets_aside:
@@ -134,12 +144,22 @@ def rescue(store: BlobStore, audit: AuditTable, ids: Ids) -> int:
         room = store.namespace(ids.tenant_id, ids.session_id)
     try:
         _, strangers = _look(room, audit, ids.tenant_id, ids.session_id)
+        # Another worker may have removed the session with its rows: then these are what a last writer was just leaving.
+        if not strangers or not audit.is_session(ids):
+            return 0
+        if any(_is_young(blob) for blob in strangers):
+            raise MaybeBeingWritten("The room of a session holds what somebody may still be writing.")
         return sum(room.set_aside(blob.name) for blob in strangers)
     except _NotListed as error:
         if isinstance(error.reason, StoreDenied):
             # Something else is in the room's place, a link perhaps: then nothing in it is ours.
             return 0
         raise error.reason from None
+
+
+def _is_young(blob: BlobInfo) -> bool:
+    # By the system's clock, which the store's times come from.
+    return blob.modified_at is None or blob.modified_at > datetime.now(UTC) - BEING_WRITTEN
 
 
 class _NotListed(Exception):

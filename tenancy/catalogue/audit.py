@@ -43,6 +43,11 @@ _of_session = (
     RESULTS.c.session_id == sa.bindparam("session_id"),
 )
 _NAMES: Final = Statement(sa.select(RESULTS.c.result_id).where(*_of_session))
+_IS_SESSION: Final = Statement(
+    sa.select(SESSIONS.c.session_id).where(
+        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"), SESSIONS.c.session_id == sa.bindparam("session_id")
+    )
+)
 _IS_COMMITTED: Final = Statement(
     sa.select(RESULTS.c.result_id)
     .select_from(
@@ -194,6 +199,11 @@ class AuditTable:
         """Return the names of all blobs that a session's rows know of, in every state."""
         with self._access.reading(tenant_id) as transaction:
             return {row[0] for row in transaction.all(_NAMES, tenant_id=tenant_id, session_id=session_id)}
+
+    def is_session(self, ids: Ids) -> bool:
+        """Tell whether a session has a row, in whatever state: it is removed together with those of its results."""
+        with self._access.reading(ids.tenant_id) as transaction:
+            return transaction.one(_IS_SESSION, tenant_id=ids.tenant_id, session_id=ids.session_id) is not None
 
     def is_committed(self, ids: Ids, stored: StoredResult) -> bool:
         """Tell whether a result is still there for its readers: neither it nor its session has been given up."""

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from stores.names import mint_name
-from tenancy import Lifetime, Limits, Session, SessionManager
+from tenancy import Lifetime, Limits, QuotaExceeded, Session, SessionManager
+from tenancy.catalogue.reclaim import Removed
+from tenancy.cleanup import Cleaner
 from tenancy.unknown import GRACE, ONE_IN, Quarantine, UnknownFiles
 from tenancy.verify import Finding
 from tests.conftest import INLINE_BYTES, ManagerFactory
@@ -49,6 +51,12 @@ def plant(room: Path) -> Path:
     path.write_bytes(b"nobody's")
     path.chmod(0o600)
     return path
+
+
+def age(room: Path) -> None:
+    """Let all files of a room have been there for long."""
+    for path in room.iterdir():
+        os.utime(path, (0, 0))
 
 
 def room_of(results: Path) -> Path:
@@ -243,6 +251,7 @@ def test_the_room_of_an_expired_session_goes_and_what_no_row_knows_of_it_is_set_
     ledger.run("DELETE FROM tenancy_results WHERE number > 3")
     ledger.run("UPDATE tenancy_usage SET used_bytes = 99000, results = 3")
     manager.clock.advance(timedelta(days=2))
+    age(room)
     if reclaim == "cleanup":
         assert manager.cleanup().results == len(old)
     else:
@@ -254,10 +263,46 @@ def test_the_room_of_an_expired_session_goes_and_what_no_row_knows_of_it_is_set_
     assert manager.verify().ok
 
 
+def test_a_room_with_something_young_that_no_row_knows_is_left_for_later(
+    manager: SessionManager, open_session: Open, results: Path
+) -> None:
+    session = open_session(lifetime=Lifetime(idle=timedelta(days=1)))
+    fill(session, 2)
+    stranger = plant(room_of(results))
+    manager.clock.advance(timedelta(days=2))
+    report = manager.cleanup()
+    assert (report.sessions, report.complete) == (0, False)
+    assert stranger.read_bytes() == b"nobody's"
+    # A writer at the limit gets what else there is to reclaim, and its own answer.
+    manager.set_limits(Limits(tenant_results=2), tenant="acme")
+    with pytest.raises(QuotaExceeded):
+        open_session("other").write(b"finds no room")
+    assert stranger.exists()
+    # It was a writer's that was slower than its lease, who has noticed.
+    stranger.unlink()
+    manager.clock.advance(timedelta(minutes=2))
+    assert manager.cleanup().complete
+    assert not stranger.parent.exists()
+
+
 def test_an_erasure_removes_files_that_no_row_knows_too(
     manager: SessionManager, session: Session, ledger: Ledger, results: Path
 ) -> None:
     fill(session, 1)
     plant(room_of(results))
     manager.erase_user(tenant="acme", user="ann")
+    assert ledger.files == []
+
+
+def test_what_a_writer_leaves_in_the_room_of_a_session_that_is_gone_is_removed_with_it(
+    manager: SessionManager, session: Session, ledger: Ledger, results: Path
+) -> None:
+    fill(session, 1)
+    room, ids = room_of(results), session._opened.ids
+    manager.delete_session(tenant="acme", user="ann", session="chat")
+    # It made the room anew after one worker had removed it, and another worker is still at it.
+    room.mkdir(parents=True, mode=0o700)
+    room.parent.chmod(0o700)
+    plant(room)
+    assert Cleaner(manager._backend, across=True).remove_session(ids) == Removed()
     assert ledger.files == []

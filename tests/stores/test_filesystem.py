@@ -6,9 +6,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import stores.filesystem
 from stores.errors import BlobNotFound, StoreDenied, StoreUnavailable
 from stores.filesystem import FilesystemStore
 from stores.names import mint_name
@@ -320,3 +322,20 @@ def test_a_link_that_leads_nowhere_is_not_written_over_in_the_quarantine(store: 
     assert room.set_aside(NAME)
     assert (place / NAME).is_symlink()
     assert sorted(path.read_bytes() for path in place.iterdir() if not path.is_symlink()) == [b"second", b"third"]
+
+
+def test_a_room_that_goes_just_before_a_blob_is_made_in_it_is_said_to_be_gone(
+    store: FilesystemStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = stores.filesystem.new_file
+
+    def destroyed_first(*arguments: Any, **settings: Any) -> Any:
+        store.namespace(OUTER, INNER).destroy()
+        return real(*arguments, **settings)
+
+    monkeypatch.setattr(stores.filesystem, "new_file", destroyed_first)
+    with pytest.raises(StoreUnavailable, match="destroyed while it was written to"):
+        store.namespace(OUTER, INNER).put(NAME, b"bytes")
+    monkeypatch.undo()
+    store.namespace(OUTER, INNER).put(NAME, b"bytes")
+    assert store.namespace(OUTER, INNER).get(NAME, size_bytes=5) == b"bytes"
