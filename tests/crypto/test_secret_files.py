@@ -113,7 +113,7 @@ def test_a_path_that_is_not_absolute_is_refused(path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\n", b"{", b"\xff" * 44, KEY.encode() * 2, b" " * MAX_DOCUMENT_BYTES + b"x"]
+    "content", [b"", b"\n", b"{", b"\xff" * 44, KEY.encode() * 2, KEY.encode() + b" " * MAX_DOCUMENT_BYTES]
 )
 def test_what_holds_no_key_is_refused(secret, content):
     secret.chmod(0o600)
