@@ -213,7 +213,10 @@ def catalogue(place: Place) -> Iterator[Check]:
         with closing(place.open()) as manager:
             cleaned_at = manager.cleaned_at()
     except TenancyError as error:
-        yield Check("catalogue", Status.FAIL, str(error), "Use the key file and directory that belong to it.")
+        advice = "Use the keys and the store that belong to it."
+        if error.retryable:
+            advice = "See that it answers, and try again."
+        yield Check("catalogue", Status.FAIL, str(error), advice)
         return
     yield Check("catalogue", Status.OK, "The key is the one it was made with.")
     if cleaned_at is None or datetime.now(UTC) - cleaned_at > _CLEANUP_DUE:
