@@ -52,17 +52,10 @@ def asked(call: Callable[..., dict[str, Any]], faults: Faults, **parameters: obj
     """
     Ask the service.
 
+    :param call: A method of the client's.
+    :param faults: Which error a refusal is, by its code.
     :raises TenancyError: As `faults` has it. Nothing of what the service or boto3 said travels along.
     """
-    answer = _answer_of(call, faults, parameters)
-    if isinstance(answer, TenancyError):
-        raise answer
-    return answer
-
-
-def _answer_of(
-    call: Callable[..., dict[str, Any]], faults: Faults, parameters: Mapping[str, object]
-) -> dict[str, Any] | TenancyError:
     from botocore.exceptions import ClientError, CredentialRetrievalError, NoCredentialsError, PartialCredentialsError
 
     with unlogged():
@@ -74,7 +67,8 @@ def _answer_of(
             kind, sentence = KeyUnavailable, "There are no credentials for the key service, or they cannot be read."
         except Exception:  # noqa: BLE001 - fail closed; and whatever it is, it may show what was sent
             kind, sentence = _AWAY
-    return kind(sentence)
+    # Out of the handlers, so that no cause travels along.
+    raise kind(sentence)
 
 
 _IS_ASKING: Final[ContextVar[bool]] = ContextVar("tenancy.keys.aws_kms", default=False)
