@@ -38,6 +38,41 @@ def test_what_is_not_of_the_grammar_is_no_reference(text: str) -> None:
     assert (parse_reference(text) is None) == (GRAMMAR.match(text) is None or len(text) > 39)
 
 
+@pytest.mark.parametrize("text", ["a-1-" + "a" * 10, "abcdefgh-1234567890-a2b3c4d5e7.a1b2c3d4", "web-9-zzzzzzzzzz.0"])
+def test_the_shortest_and_the_longest_are_references(text: str) -> None:
+    assert str(parse_reference(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("-1-aaaaaaaaaa", "abcdefghi-1-aaaaaaaaaa", "a1-1-aaaaaaaaaa", "A-1-aaaaaaaaaa", "\u0430-1-aaaaaaaaaa"),
+        *("a--aaaaaaaaaa", "a-0-aaaaaaaaaa", "a-01-aaaaaaaaaa", "a-12345678901-aaaaaaaaaa"),
+        *("a-1x-aaaaaaaaaa", "a-1\u0661-aaaaaaaaaa", "a-1_-aaaaaaaaaa", "a-1 -aaaaaaaaaa", "a-x-aaaaaaaaaa"),
+        *("a-\u0661-aaaaaaaaaa", "a-1-aaaaaaaaa", "a-1-aaaaaaaaaaa", "a-1-", "a-1-aaaaaaaaa1", "a-1-aaaaaaaaaA"),
+        *("a-1-aaaaaaaaa_", "a-1-aaaaaaaaa-", "a-1-aaaaaaaaa\u00e4", "a-1-aaaaaaaaa "),
+        *(
+            "a-1-aaaaaaaaaa.",
+            "a-1-aaaaaaaaaa.abcdefghi",
+            "a-1-aaaaaaaaaa.A",
+            "a-1-aaaaaaaaaa._",
+            "a-1-aaaaaaaaaa.\u00e4",
+        ),
+        *("a-1-aaaaaaaaaa.a.b", "a-1-aaaaaaaaaa.a ", "a-1-aaaaaaaaaa.-", "a-1-aaaaaaaaaaxjson", "a-1-aaaaaaaaaa,json"),
+        *(
+            "a-1-aaaaaaaaaa\n",
+            "a-1-aaaaaaaaaa.json\n",
+            "\na-1-aaaaaaaaaa",
+            " a-1-aaaaaaaaaa",
+            "a1aaaaaaaaaa",
+            "ax1xaaaaaaaaaa",
+        ),
+    ],
+)
+def test_what_is_next_to_a_reference_is_none(text: str) -> None:
+    assert parse_reference(text) is None
+
+
 def test_references_count_up_and_are_never_given_out_twice(session: Session, ledger: Ledger) -> None:
     first = [session.write("x", name="web_search") for _ in range(3)]
     session.delete(first[2])

@@ -282,6 +282,16 @@ def test_a_link_put_in_its_place_between_the_look_and_the_making_is_not_followed
     assert first.is_symlink()
 
 
+def test_a_fifo_put_in_its_place_between_the_look_and_the_making_is_not_removed(
+    reserve: Reserve, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Path(reserve_names(str(path))[0])
+    monkeypatch.setattr("stores.reserve._size_of", lambda _: 0)
+    os.mkfifo(first)
+    reserve.require()
+    assert first.is_fifo()
+
+
 def test_nothing_but_other_things_in_its_place_stands_in_nobodys_way(reserve: Reserve, path: Path, disk: Disk) -> None:
     for name in reserve_names(str(path)):
         Path(name).mkdir()
