@@ -73,6 +73,14 @@ def test_what_is_next_to_a_reference_is_none(text: str) -> None:
     assert parse_reference(text) is None
 
 
+@pytest.mark.parametrize(
+    "key", ["a.txt\n", "a.t_t", "a.t\u00e4t", "a.", "a.123456789", "atxt", "a.t t", "a.t-t", "a.\u0661"]
+)
+def test_a_suffix_that_is_not_plain_is_none(key: str) -> None:
+    assert suffix_of(key) == ""
+    assert suffix_of(f"{key}.A1b2C3d4") == "a1b2c3d4"
+
+
 def test_references_count_up_and_are_never_given_out_twice(session: Session, ledger: Ledger) -> None:
     first = [session.write("x", name="web_search") for _ in range(3)]
     session.delete(first[2])
