@@ -5,6 +5,7 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,23 +26,12 @@ def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
     :raises ConfigurationError: If it is missing, a symbolic link or no file, has another owner, or others may read or
         write it. Nothing is fixed on the quiet: a key that others could read is to be replaced, not hidden.
     """
-    try:
-        # O_NONBLOCK: a FIFO in its place must not hang us.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise ConfigurationError(f"The key file {path} does not exist.") from None
-    except (OSError, ValueError):
-        raise ConfigurationError(f"The key file {path} cannot be opened, or is a symbolic link.") from None
-    try:
-        fault = _fault_of(os.fstat(descriptor), os.geteuid() if owner_uid is None else owner_uid)
-        if fault is None:
-            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
-                return file.read(MAX_DOCUMENT_BYTES + 1)
-    finally:
-        # Nothing was written, so nothing can be lost.
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    raise ConfigurationError(f"The key file {path} {fault or 'cannot be read'}.")
+    uid = os.geteuid() if owner_uid is None else owner_uid
+
+    def fault_of(descriptor: int) -> str | None:
+        return _fault_of(os.fstat(descriptor), uid)
+
+    return _read(path, "key file", os.O_NOFOLLOW, "cannot be opened, or is a symbolic link", fault_of)
 
 
 def _fault_of(status: os.stat_result, owner_uid: int) -> str | None:
@@ -67,22 +57,7 @@ def read_secret_file(path: Path) -> bytes:
     :returns: Its bytes, unparsed. Read once: a secret that is replaced counts from the next start.
     :raises ConfigurationError: If it is missing or any of this does not hold.
     """
-    try:
-        # O_NONBLOCK: a FIFO in its place must not hang us.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    except FileNotFoundError:
-        raise ConfigurationError(f"The secret file {path} does not exist.") from None
-    except (OSError, ValueError):
-        raise ConfigurationError(f"The secret file {path} cannot be opened by this user.") from None
-    try:
-        fault = _fault_of_secret(descriptor)
-        if fault is None:
-            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
-                return file.read(MAX_DOCUMENT_BYTES + 1)
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
-    raise ConfigurationError(f"The secret file {path} {fault or 'cannot be read'}.")
+    return _read(path, "secret file", os.O_NOCTTY, "cannot be opened by this user", _fault_of_secret)
 
 
 def _fault_of_secret(descriptor: int) -> str | None:
@@ -97,6 +72,26 @@ def _fault_of_secret(descriptor: int) -> str | None:
     if mode & 0o077 and not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
         return "is open to group or others and not on a read-only mount; mount it read-only, or make its mode 0400"
     return None
+
+
+def _read(path: Path, kind: str, flags: int, why_not_opened: str, fault_of: Callable[[int], str | None]) -> bytes:
+    try:
+        # O_NONBLOCK: a FIFO in its place must not hang us.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    except FileNotFoundError:
+        raise ConfigurationError(f"The {kind} {path} does not exist.") from None
+    except (OSError, ValueError):
+        raise ConfigurationError(f"The {kind} {path} {why_not_opened}.") from None
+    try:
+        fault = fault_of(descriptor)
+        if fault is None:
+            with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
+                return file.read(MAX_DOCUMENT_BYTES + 1)
+    finally:
+        # Nothing was written, so nothing can be lost.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    raise ConfigurationError(f"The {kind} {path} {fault or 'cannot be read'}.")
 
 
 def create_key_file(path: Path) -> None:
