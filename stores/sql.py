@@ -296,6 +296,9 @@ def _sync_log(database: str) -> None:
         log = os.open(f"{os.path.realpath(database)}-wal", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.fsync(log)
+        except OSError:
+            # On a full disk too: with more room the same sync would say that all is well, whatever the system has lost.
+            raise StoreUnavailable("The database's log could not be brought to the disk.") from None
         finally:
             close_quietly(log)
 
