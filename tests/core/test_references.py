@@ -74,7 +74,7 @@ def test_what_is_next_to_a_reference_is_none(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["a.txt\n", "a.t_t", "a.t\u00e4t", "a.", "a.123456789", "atxt", "a.t t", "a.t-t", "a.\u0661"]
+    "key", ["a.txt\n", "a.t_t", "a.t\u00e4t", "a.", "a.123456789", "atxt", "a.t t", "a.t-t", "a.\u0661", "a.\u212a"]
 )
 def test_a_suffix_that_is_not_plain_is_none(key: str) -> None:
     assert suffix_of(key) == ""
