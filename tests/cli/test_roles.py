@@ -134,6 +134,11 @@ WRONG_MAINTENANCE: dict[str, tuple[str, str, str]] = {
         "superuser",
     ),
     "one who reads keys": (f"GRANT SELECT ON tenancy_session_keys TO {MAINTENANCE_ROLE}", "SELECT 1", "wrapped keys"),
+    "one who reads a check value": (
+        f"GRANT SELECT (check_value) ON tenancy_root_keys TO {MAINTENANCE_ROLE}",
+        "SELECT 1",
+        "wrapped keys",
+    ),
     "one who reads bytes": (f"GRANT SELECT (data) ON tenancy_blobs TO {MAINTENANCE_ROLE}", "SELECT 1", "sealed bytes"),
     "one who may become one who reads keys": (
         f"GRANT {APP_ROLE} TO {MAINTENANCE_ROLE} WITH INHERIT FALSE",
