@@ -41,6 +41,7 @@ def erasing(folder: Path, erase: Callable[[SessionManager], object]) -> Recordin
     return record(folder, work)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("erasure", ERASURES)
 def test_what_an_erasure_has_destroyed_is_in_no_file_whatever_power_loss_leaves(erasure: str, tmp_path: Path) -> None:
     recording = erasing(tmp_path, ERASURES[erasure])
