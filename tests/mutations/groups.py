@@ -80,6 +80,7 @@ GROUPS: Final = (
         file_checks,
         (
             _stage("stores", "attacks", "filesystem", "roots", "reserve", "trash", "faults", only="not all_the_time"),
+            _stage("stores", "truncating"),
             _stage("attacks", "system_calls", only="every_name_below"),
             Stage(("tests/test_upgrade.py",), "sqlite_file or new_file"),
         ),

@@ -10,7 +10,7 @@ import pytest
 
 from stores.connections import Durability, create_sqlite_file
 from stores.errors import StoreDenied, StoreUnavailable
-from stores.sql import Database
+from stores.sql import Database, _sync_log
 
 
 @contextmanager
@@ -125,3 +125,10 @@ def test_where_there_is_no_log_there_is_nothing_to_sync(path: Path, synced: list
         finally:
             aside.rename(log_of(path))
     assert synced == []
+
+
+@pytest.mark.timeout(30)
+def test_a_fifo_in_place_of_the_log_keeps_nobody_waiting(path: Path) -> None:
+    os.mkfifo(log_of(path))
+    with pytest.raises(StoreUnavailable):
+        _sync_log(str(path))
