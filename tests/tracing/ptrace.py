@@ -108,6 +108,7 @@ class Tracer:
         :param until_stopped: A SIGSTOP that the child sends to itself is the end of what is traced rather than a
             signal. It then runs on to its end without a stop.
         """
+        has_ended = False
         self._go_on(self.child, 0)
         while True:
             try:
@@ -117,7 +118,10 @@ class Tracer:
             if not os.WIFSTOPPED(status):
                 self._started.discard(task)  # its number may be given to another
                 if task == self.child:
-                    self.status = os.waitstatus_to_exitcode(status)
+                    self.status, has_ended = os.waitstatus_to_exitcode(status), True
+                if has_ended and not self._started:
+                    # Not until there is no child at all: this process may have others, a server, which never end.
+                    return
                 continue
             stop, passed_on = os.WSTOPSIG(status), 0
             if stop == _AT_CALL:
