@@ -22,6 +22,8 @@ from typing import Any, Final
 import pytest
 
 from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
+from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.keyset import KeyState
 from tenancy.keys.material import KEY_BYTES, SecretKey
 from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
 
@@ -146,6 +148,17 @@ class KeyProviderContract:
         for wrapped, context in ((before, b"new"), (WrappedKey(before.key_id, b""), _CONTEXT)):
             with pytest.raises(ResultCorrupt):
                 rewrap_key(provider, wrapped, context=context, new_context=b"new")
+
+    def test_its_keys_do_not_change_while_nobody_changes_them(self, provider: KeyProvider, key: SecretKey) -> None:
+        before = generation_of(provider), keys_of(provider)
+        with provider.unwrap(provider.wrap(key, context=_CONTEXT), context=_CONTEXT):
+            assert (generation_of(provider), keys_of(provider)) == before
+        hash(before[0])
+
+    def test_if_it_lists_its_keys_the_primary_one_is_among_them(self, provider: KeyProvider) -> None:
+        infos = keys_of(provider)
+        primary = [info.key_id for info in infos or () if info.state is KeyState.PRIMARY]
+        assert infos is None or primary == [provider.primary_key_id]
 
     def test_eight_threads_do_not_get_into_each_others_way(self, provider: KeyProvider) -> None:
         def work(number: int) -> bool:

@@ -2,36 +2,81 @@
 
 import contextlib
 import os
-import re
-import secrets
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from stores.system_errors import is_full
 from tenancy.errors import ConfigurationError, StorageFull
-from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, new_entry, render_keyset
+from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, KeysetError, new_entry, render_keyset
+from tenancy.keys.private_files import opened_directory, remove_unfinished, take_lock, temporary_name, write_private
 
-_OWNER_ONLY = 0o600
-_RANDOM_BYTES = 8
+#: Each further try takes somebody who changes the file in the few microseconds of one.
+_TRIES: Final = 10
+
+#: Device, inode, size, and the times of the last change of content and of anything. Replacing a file, writing to it or
+#: changing its owner or mode makes another version of it.
+FileVersion = tuple[int, int, int, int, int]
 
 
-def read_key_file(path: Path, *, owner_uid: int | None = None) -> bytes:
+@dataclass(frozen=True, slots=True)
+class KeyFile:
     """
-    Read a key file that is a regular file of ours and closed to everybody else.
+    A key file as it was read.
+
+    :param document: Its bytes, unparsed.
+    """
+
+    document: bytes = field(repr=False)
+    version: FileVersion
+
+    @property
+    def written_ns(self) -> int:
+        """When it was written, in nanoseconds since 1970, if its time was not set by hand."""
+        return self.version[3]
+
+
+def read_key_file(path: str | Path, *, owner_uid: int | None = None, directory: int | None = None) -> KeyFile:
+    """
+    Read a key file that is a regular file of ours and closed to everybody else: as a whole, also while it is replaced.
 
     :param owner_uid: Who must own it; the user of this process if `None`.
-    :returns: Its bytes, unparsed.
-    :raises ConfigurationError: If it is missing, a symbolic link or no file, has another owner, or others may read or
-        write it. Nothing is fixed on the quiet: a key that others could read is to be replaced, not hidden.
+    :param directory: What the path is relative to, as a descriptor.
+    :raises KeysetError: If it is missing, a symbolic link or no file, has another owner, or others may read or write
+        it. Nothing is fixed on the quiet: a key that others could read is to be replaced, not hidden.
     """
     uid = os.geteuid() if owner_uid is None else owner_uid
 
-    def fault_of(descriptor: int) -> str | None:
-        return _fault_of(os.fstat(descriptor), uid)
+    def fault_of(_: int, status: os.stat_result) -> str | None:
+        return _fault_of(status, uid)
 
-    return _read(path, "key file", os.O_NOFOLLOW, "cannot be opened, or is a symbolic link", fault_of)
+    for _ in range(_TRIES):
+        found = _read(path, os.O_NOFOLLOW, "cannot be opened, or is a symbolic link", fault_of, directory=directory)
+        # An editor overwrites the file that it has replaced: what was read of that one may be zeros.
+        if file_version(path, directory=directory) == found.version:
+            return found
+    raise KeysetError("is changed all the time")
+
+
+def file_version(path: str | Path, *, directory: int | None = None) -> FileVersion | None:
+    """
+    Look which version of a file there is, without opening it.
+
+    :returns: `None` if nothing of that name can be seen. Never the same for two versions that `keyset_editing` made; a
+        file that others write to in place passes for the one before only if it keeps its size and was written within
+        the same tick of the file system's clock.
+    """
+    try:
+        return _version(os.stat(path, dir_fd=directory, follow_symlinks=False))
+    except (OSError, ValueError):
+        return None
+
+
+def _version(status: os.stat_result) -> FileVersion:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _fault_of(status: os.stat_result, owner_uid: int) -> str | None:
@@ -55,13 +100,12 @@ def read_secret_file(path: Path) -> bytes:
     read it inside the container. Whoever may exec into it, or runs beside us in it, may read an open file.
 
     :returns: Its bytes, unparsed. Read once: a secret that is replaced counts from the next start.
-    :raises ConfigurationError: If it is missing or any of this does not hold.
+    :raises KeysetError: If it is missing or any of this does not hold.
     """
-    return _read(path, "secret file", os.O_NOCTTY, "cannot be opened by this user", _fault_of_secret)
+    return _read(path, os.O_NOCTTY, "cannot be opened by this user", _fault_of_secret).document
 
 
-def _fault_of_secret(descriptor: int) -> str | None:
-    status = os.fstat(descriptor)
+def _fault_of_secret(descriptor: int, status: os.stat_result) -> str | None:
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISREG(status.st_mode):
         return "is not a regular file"
@@ -74,24 +118,32 @@ def _fault_of_secret(descriptor: int) -> str | None:
     return None
 
 
-def _read(path: Path, kind: str, flags: int, why_not_opened: str, fault_of: Callable[[int], str | None]) -> bytes:
+def _read(
+    path: str | Path,
+    flags: int,
+    why_not_opened: str,
+    fault_of: Callable[[int, os.stat_result], str | None],
+    *,
+    directory: int | None = None,
+) -> KeyFile:
     try:
         # O_NONBLOCK: a FIFO in its place must not hang us.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags, dir_fd=directory)
     except FileNotFoundError:
-        raise ConfigurationError(f"The {kind} {path} does not exist.") from None
+        raise KeysetError("does not exist") from None
     except (OSError, ValueError):
-        raise ConfigurationError(f"The {kind} {path} {why_not_opened}.") from None
+        raise KeysetError(why_not_opened) from None
     try:
-        fault = fault_of(descriptor)
+        status = os.fstat(descriptor)
+        fault = fault_of(descriptor, status)
         if fault is None:
             with contextlib.suppress(OSError), open(descriptor, "rb", closefd=False) as file:
-                return file.read(MAX_DOCUMENT_BYTES + 1)
+                return KeyFile(file.read(MAX_DOCUMENT_BYTES + 1), _version(status))
     finally:
         # Nothing was written, so nothing can be lost.
         with contextlib.suppress(OSError):
             os.close(descriptor)
-    raise ConfigurationError(f"The {kind} {path} {fault or 'cannot be read'}.")
+    raise KeysetError(fault or "cannot be read")
 
 
 def create_key_file(path: Path) -> None:
@@ -106,11 +158,8 @@ def create_key_file(path: Path) -> None:
     """
     exists = False
     try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with opened_directory(path.parent) as directory:
             exists = not _create_in(directory, path.name)
-        finally:
-            os.close(directory)
     except OSError as error:
         if is_full(error):
             raise StorageFull("The disk is full, so no key file was made; make room and start again.") from None
@@ -119,32 +168,11 @@ def create_key_file(path: Path) -> None:
         raise FileExistsError("There is such a key file already.")
 
 
-def remove_leftovers(path: Path) -> None:
-    """
-    Remove what making this key file has left behind where a process died at it: a copy of the key, which nobody would
-    think of when the key is destroyed.
-
-    :param path: The key file, which must be there: whoever is still making one of that name was outrun anyway.
-    """
-    temporary = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{{2 * _RANDOM_BYTES}}}")
-    # The next start tries again. It is no reason not to start.
-    with contextlib.suppress(OSError):
-        for name in filter(temporary.fullmatch, os.listdir(path.parent)):
-            os.unlink(path.parent / name)
-
-
 def _create_in(directory: int, name: str) -> bool:
-    temporary = f".{name}.{secrets.token_hex(_RANDOM_BYTES)}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, _OWNER_ONLY, dir_fd=directory)
+    temporary = temporary_name(name)
     try:
-        with open(descriptor, "wb") as file:
-            # The mode of `open` passes through the umask, which may take the owner's bits too.
-            os.fchmod(descriptor, _OWNER_ONLY)
-            entry = new_entry(now=datetime.now(UTC))
-            file.write(render_keyset((entry,)))
-            file.flush()
-            os.fsync(descriptor)
+        entry = new_entry(now=datetime.now(UTC))
+        write_private(directory, temporary, render_keyset((entry,)))
         return _give_name(directory, temporary, name)
     finally:
         # What stays behind is removed by `remove_leftovers`.
@@ -164,3 +192,20 @@ def _give_name(directory: int, temporary: str, name: str) -> bool:
         return False
     os.fsync(directory)
     return True
+
+
+def remove_leftovers(path: Path) -> None:
+    """
+    Remove what making or editing this key file has left behind where a process died at it: a copy of the keys, which
+    nobody would think of when a key is destroyed. While somebody edits it nothing is removed; each edit does so itself.
+
+    :param path: The key file, which must be there: whoever is still making one of that name was outrun anyway.
+    """
+    # The next start tries again. It is no reason not to start.
+    with contextlib.suppress(OSError), opened_directory(path.parent) as directory:
+        is_ours = True
+        # A file system without such locks has no editors to keep out.
+        with contextlib.suppress(OSError):
+            is_ours = take_lock(directory)
+        if is_ours:
+            remove_unfinished(directory, path.name)

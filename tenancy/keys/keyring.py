@@ -5,11 +5,12 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-from tenancy.errors import ConfigurationError, ResultCorrupt
+from tenancy.errors import ConfigurationError, ResultCorrupt, TenancyError
+from tenancy.keys.abilities import generation_of
 from tenancy.keys.cache import KeyCache
 from tenancy.keys.material import KEY_BYTES, SecretKey
 from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
@@ -55,6 +56,7 @@ class Keyring:
 
     Opened keys are kept for a while, by provider, wrapped bytes and full context: a row that was changed or is another
     one's is never answered from what is kept. A row that is gone is for the caller to notice, who reads it each time.
+    Nothing is kept beyond a change of the provider's own keys, of which it is asked each time; see `generation_of`.
 
     :param provider: Wraps tenant keys. The keyring closes it.
     :param cache_entries: How many opened keys are kept at most.
@@ -72,6 +74,7 @@ class Keyring:
     ) -> None:
         self._provider = provider
         self._cache = KeyCache(entries=cache_entries, seconds=cache_seconds, monotonic=monotonic)
+        self._cached_generation: Hashable = None
 
     @property
     def provider_name(self) -> str:
@@ -90,10 +93,11 @@ class Keyring:
         :raises KeyUnavailable: If the provider does not answer.
         :raises KeyDestroyed: If the provider's key is gone for good.
         """
+        generation = self._generation()
         with SecretKey.generate() as key:
             wrapped = self._provider.wrap(key, context=_tenant_context(tenant_id, version))
             row = TenantKey(version, self._provider.name, wrapped.key_id, wrapped.data)
-            self._cache.put((row, tenant_id), key)
+            self._cache.put((generation, row, tenant_id), key)
         return row
 
     def new_session_key(
@@ -106,10 +110,11 @@ class Keyring:
         :raises KeyDestroyed: If the provider's key is gone for good.
         :raises ResultCorrupt: If the tenant's key is not what was stored.
         """
+        generation = self._generation()
         context = _session_context(tenant_id, user_id, session_id, tenant_key.version, version)
-        with self._tenant_key(tenant_key, tenant_id) as under, SecretKey.generate() as key:
+        with self._tenant_key(tenant_key, tenant_id, generation) as under, SecretKey.generate() as key:
             row = SessionKey(version, tenant_key.version, wrap_key(key, under=under, context=context))
-            self._cache.put((tenant_key, row, tenant_id, user_id, session_id), key)
+            self._cache.put((generation, tenant_key, row, tenant_id, user_id, session_id), key)
         return row
 
     def session_key(
@@ -123,14 +128,15 @@ class Keyring:
         :raises KeyDestroyed: If the provider's key is gone for good.
         :raises ResultCorrupt: If one of the two keys is not what was stored, or not for this session.
         """
-        identity = (tenant_key, session_key, tenant_id, user_id, session_id)
+        generation = self._generation()
+        identity = (generation, tenant_key, session_key, tenant_id, user_id, session_id)
         kept = self._cache.get(identity)
         if kept is not None:
             return kept
         if session_key.tenant_key_version != tenant_key.version:
             raise ResultCorrupt("A session's key was wrapped by another version of its tenant's key.")
         context = _session_context(tenant_id, user_id, session_id, tenant_key.version, session_key.version)
-        with self._tenant_key(tenant_key, tenant_id) as under:
+        with self._tenant_key(tenant_key, tenant_id, generation) as under:
             key = unwrap_key(session_key.wrapped, under=under, context=context)
         self._cache.put(identity, key)
         return key
@@ -171,15 +177,28 @@ class Keyring:
     def __repr__(self) -> str:
         return f"Keyring({self._provider.name!r})"
 
-    def _tenant_key(self, row: TenantKey, tenant_id: str) -> SecretKey:
-        kept = self._cache.get((row, tenant_id))
+    def _generation(self) -> Hashable:
+        try:
+            generation = generation_of(self._provider)
+        except TenancyError:
+            self._cache.close()
+            raise
+        if generation != self._cached_generation:
+            # Before anything is kept of this generation. What another thread puts there of the one before, a moment
+            # later, is found by nobody.
+            self._cache.close()
+            self._cached_generation = generation
+        return generation
+
+    def _tenant_key(self, row: TenantKey, tenant_id: str, generation: Hashable) -> SecretKey:
+        kept = self._cache.get((generation, row, tenant_id))
         if kept is not None:
             return kept
         if row.provider != self._provider.name:
             raise UnknownKey("The key of this tenant belongs to a provider that is not configured.")
         context = _tenant_context(tenant_id, row.version)
         key = self._provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
-        self._cache.put((row, tenant_id), key)
+        self._cache.put((generation, row, tenant_id), key)
         return key
 
 

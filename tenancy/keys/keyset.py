@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -53,9 +53,23 @@ class KeysetEntry:
     key: SecretKey | None = field(repr=False)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyInfo:
+    """
+    What may be told of a key.
+
+    :param created_at: Aware, UTC; `None` where nobody knows.
+    """
+
+    key_id: str
+    state: KeyState
+    created_at: datetime | None
+
+
 class KeysetError(Exception):
     """
-    The document is not a keyset. The message is the end of a sentence ("… has two primary keys") without any value.
+    There is no keyset to be had, or not the one asked for. The message is the end of a sentence ("… has two primary
+    keys") without any value or path.
 
     It never leaves `tenancy`: whoever read the document turns it into a `ConfigurationError` in a frame that no longer
     holds the document, since a traceback may be printed with its variables.
@@ -95,6 +109,11 @@ def parse_single_key(text: str) -> tuple[KeysetEntry, ...]:
     """
     key = SecretKey(_decoded_key(text.replace("+", "-").replace("/", "_")))
     return (KeysetEntry(derive_key_id(key), KeyState.PRIMARY, None, key),)
+
+
+def key_infos(entries: Iterable[KeysetEntry]) -> tuple[KeyInfo, ...]:
+    """Return what may be told of the keys of a keyset, in order."""
+    return tuple(KeyInfo(entry.key_id, entry.state, entry.created_at) for entry in entries)
 
 
 def new_entry(*, now: datetime) -> KeysetEntry:

@@ -1,9 +1,11 @@
 """Key providers that others have written and installed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final, NoReturn, TypeVar, final
 
 from tenancy.errors import ConfigurationError, KeyUnavailable, TenancyError
+from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import BUILT_IN, PROVIDER_NAME, RESERVED
 from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
@@ -74,6 +76,14 @@ class GuardedProvider:
         """See `KeyProvider`."""
         return _guarded(lambda: _fitting_id(self._provider.primary_key_id))
 
+    def generation(self) -> Hashable:
+        """See `generation_of`."""
+        return _guarded(lambda: _hashable(generation_of(self._provider)))
+
+    def keys(self) -> tuple[KeyInfo, ...] | None:
+        """See `keys_of`."""
+        return _guarded(lambda: _fitting_infos(keys_of(self._provider)))
+
     def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
         """See `KeyProvider`."""
         return _guarded(lambda: _fitting(self._provider.wrap(key, context=context)))
@@ -143,6 +153,21 @@ def _fitting(wrapped: WrappedKey) -> WrappedKey:
     if type(wrapped.data) is not bytes or not 1 <= len(wrapped.data) <= _MAX_WRAPPED_BYTES:
         raise KeyUnavailable(f"The key provider gave a wrapped key that is not 1 to {_MAX_WRAPPED_BYTES} bytes.")
     return wrapped
+
+
+def _hashable(generation: Hashable) -> Hashable:
+    # Whatever says that it can be hashed may hold something that cannot, as a tuple of lists does.
+    hash(generation)
+    return generation
+
+
+def _fitting_infos(infos: tuple[KeyInfo, ...] | None) -> tuple[KeyInfo, ...] | None:
+    if infos is None:
+        return None
+    infos = tuple(infos)
+    if not all(isinstance(info, KeyInfo) and _fits(info.key_id) for info in infos):
+        raise KeyUnavailable("The key provider listed something else than its keys.")
+    return infos
 
 
 def _secret(key: SecretKey) -> SecretKey:

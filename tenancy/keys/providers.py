@@ -9,8 +9,17 @@ from pathlib import Path
 from typing import Protocol
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable
-from tenancy.keys.files import create_key_file, read_key_file, read_secret_file
-from tenancy.keys.keyset import MAX_DOCUMENT_BYTES, KeysetEntry, KeysetError, KeyState, parse_keyset, parse_single_key
+from tenancy.keys.files import create_key_file, read_secret_file
+from tenancy.keys.held_keysets import FollowedKeyset, HeldKeyset
+from tenancy.keys.keyset import (
+    MAX_DOCUMENT_BYTES,
+    KeyInfo,
+    KeysetEntry,
+    KeysetError,
+    KeyState,
+    parse_keyset,
+    parse_single_key,
+)
 from tenancy.keys.locations import parse_location
 from tenancy.keys.material import SecretKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
@@ -117,16 +126,16 @@ def rewrap_key(provider: KeyProvider, wrapped: WrappedKey, *, context: bytes, ne
 
 class KeysetProvider:
     """
-    Wraps with the keys of a keyset, read once.
+    Wraps with the keys of a keyset.
 
     :param name: `"file"` or `"env"`.
-    :param entries: The keyset, with exactly one primary key. Its keys belong to the provider from here on.
+    :param keyset: Its entries, with exactly one primary key, or a file that is followed. The keys belong to the
+        provider from here on.
     """
 
-    def __init__(self, name: str, entries: Sequence[KeysetEntry]) -> None:
+    def __init__(self, name: str, keyset: Sequence[KeysetEntry] | FollowedKeyset) -> None:
         self._name = name
-        self._entries = {entry.key_id: entry for entry in entries}
-        (self._primary_key_id,) = (entry.key_id for entry in entries if entry.state is KeyState.PRIMARY)
+        self._keyset = keyset if isinstance(keyset, FollowedKeyset) else HeldKeyset(keyset)
 
     @property
     def name(self) -> str:
@@ -136,35 +145,45 @@ class KeysetProvider:
     @property
     def primary_key_id(self) -> str:
         """The id of the primary key."""
-        return self._primary_key_id
+        (primary,) = (info for info in self._keyset.infos() if info.state is KeyState.PRIMARY)
+        return primary.key_id
+
+    def generation(self) -> int:
+        """See `ChangingKeyProvider`. Always the same unless a file is followed."""
+        return self._keyset.generation()
+
+    def keys(self) -> tuple[KeyInfo, ...]:
+        """See `ListingKeyProvider`."""
+        return self._keyset.infos()
 
     def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
         """See `KeyProvider`."""
-        under = self._usable(self._primary_key_id)
-        return WrappedKey(self._primary_key_id, wrap_key(key, under=under, context=context))
+        entry = self._keyset.primary()
+        with _usable(entry) as under:
+            return WrappedKey(entry.key_id, wrap_key(key, under=under, context=context))
 
     def unwrap(self, wrapped: WrappedKey, *, context: bytes) -> SecretKey:
         """See `KeyProvider`. A key is looked up by its id, never tried."""
-        return unwrap_key(wrapped.data, under=self._usable(wrapped.key_id), context=context)
+        with _usable(self._keyset.find(wrapped.key_id)) as under:
+            return unwrap_key(wrapped.data, under=under, context=context)
 
     def close(self) -> None:
         """Overwrite all keys."""
-        for entry in self._entries.values():
-            if entry.key is not None:
-                entry.key.close()
-
-    def _usable(self, key_id: str) -> SecretKey:
-        entry = self._entries.get(key_id)
-        if entry is None:
-            raise UnknownKey("The key this data is under is not among those that are configured.")
-        if entry.key is None:
-            raise KeyDestroyed("The key this data is under was destroyed.")
-        if entry.state is KeyState.DISABLED:
-            raise KeyUnavailable("The key this data is under is disabled.")
-        return entry.key
+        self._keyset.close()
 
     def __repr__(self) -> str:
-        return f"KeysetProvider({self._name!r}, keys={len(self._entries)})"
+        return f"KeysetProvider({self._name!r}, keys={len(self._keyset)})"
+
+
+def _usable(entry: KeysetEntry | None) -> SecretKey:
+    if entry is None:
+        raise UnknownKey("The key this data is under is not among those that are configured.")
+    if entry.key is None:
+        raise KeyDestroyed("The key this data is under was destroyed.")
+    if entry.state is KeyState.DISABLED:
+        entry.key.close()
+        raise KeyUnavailable("The key this data is under is disabled.")
+    return entry.key
 
 
 def open_key_provider(location: str) -> KeyProvider:
@@ -173,7 +192,7 @@ def open_key_provider(location: str) -> KeyProvider:
 
     :param location: One of
 
-        * `file:PATH`, a keyset file of mode 0600;
+        * `file:PATH`, a keyset file of mode 0600, which is read again whenever it was changed;
         * `env:NAME`, an environment variable that holds a keyset or a single key (base64 of 32 bytes, whose id is
           derived from it), white space around it ignored;
         * `secret-file:/PATH`, a mounted file that holds what such a variable would. Its provider is called `"file"`:
@@ -190,7 +209,7 @@ def open_key_provider(location: str) -> KeyProvider:
     if not name:
         raise ConfigurationError(f"The setting keys {fault}.")
     if name == "file":
-        return _opened(name, f"The key file {rest}", lambda: parse_keyset(read_key_file(Path(rest))))
+        return _opened(name, f"The key file {rest}", lambda: FollowedKeyset(rest))
     if name == "secret-file":
         return _opened("file", f"The secret file {rest}", lambda: _keyset_or_key(read_secret_file(Path(rest))))
     if name == "env":
@@ -205,7 +224,7 @@ def open_key_provider(location: str) -> KeyProvider:
     return open_installed(name, rest)
 
 
-def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...]]) -> KeyProvider:
+def _opened(name: str, subject: str, read: Callable[[], tuple[KeysetEntry, ...] | FollowedKeyset]) -> KeyProvider:
     try:
         return KeysetProvider(name, read())
     except KeysetError as error:

@@ -4,7 +4,8 @@ import os
 import pytest
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
-from tenancy.keys.keyset import parse_single_key
+from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.keyset import KeyInfo, KeyState, parse_single_key
 from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import (
     KeysetProvider,
@@ -221,3 +222,56 @@ def test_a_provider_that_can_rewrap_is_asked_to_and_another_unwraps_and_wraps(in
         after = rewrap_key(plain, plain.wrap(key, context=b"c"), context=b"c", new_context=b"n")
         with plain.unwrap(after, context=b"n") as opened:
             assert opened.equals(key)
+
+
+@pytest.mark.parametrize("generation", [0, "text", (1, b"2")])
+def test_a_provider_may_say_that_its_keys_changed(install, generation):
+    inner = Provider()
+    inner.generation = lambda: generation
+    install(other=lambda rest: inner)
+    assert generation_of(open_key_provider("other:rest")) == generation
+
+
+def test_of_a_provider_that_does_not_say_the_keys_stay_the_same_and_are_not_listed(install):
+    class Plain:
+        name, primary_key_id = "other", "id"
+
+        def wrap(self, key, *, context):
+            return WRAPPED
+
+        unwrap = close = wrap
+
+    install(other=lambda rest: Plain())
+    for provider in (Plain(), open_key_provider("other:rest")):
+        assert generation_of(provider) == generation_of(provider)
+        assert keys_of(provider) is None
+    # What happens to have that name.
+    Plain.keys = {"id": KEY}
+    assert keys_of(open_key_provider("other:rest")) is None
+
+
+def test_the_keys_of_a_provider_are_listed(install):
+    install(other=lambda rest: Provider())
+    (info,) = keys_of(open_key_provider("other:rest"))
+    assert (info.key_id, info.state, info.created_at) == (Provider().primary_key_id, KeyState.PRIMARY, None)
+
+
+@pytest.mark.parametrize("answer", [7, [CANARY], [None], [KeyInfo("", KeyState.PRIMARY, None)], OSError(CANARY)])
+@pytest.mark.parametrize("ability", ["generation", "keys"])
+def test_nothing_but_a_generation_or_keys_gets_in_and_no_error_out_but_ours(install, ability, answer):
+    def answers():
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    inner = Provider()
+    setattr(inner, ability, answers)
+    install(other=lambda rest: inner)
+    provider = open_key_provider("other:rest")
+    if (ability, answer) == ("generation", 7):
+        assert provider.generation() == 7
+        return
+    with pytest.raises(KeyUnavailable) as refusal:
+        getattr(provider, ability)()
+    assert CANARY not in str(refusal.value)
+    assert refusal.value.__context__ is None

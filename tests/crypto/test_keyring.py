@@ -31,6 +31,27 @@ class CountingProvider(KeysetProvider):
         return super().unwrap(wrapped, context=context)
 
 
+class ChangingProvider(CountingProvider):
+    """One whose keys another process changes: it says so, and what it is asked for may be answered a moment later."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0
+        self.meanwhile = None
+
+    def generation(self):
+        if self.is_down:
+            raise KeyUnavailable("down")
+        return self.now
+
+    def unwrap(self, wrapped, *, context):
+        key = super().unwrap(wrapped, context=context)
+        if self.meanwhile is not None:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            meanwhile()
+        return key
+
+
 class Time:
     def __init__(self):
         self.seconds = 0.0
@@ -189,6 +210,82 @@ def test_a_kept_key_ends_with_its_age(rows):
     provider.is_down = True
     with pytest.raises(KeyUnavailable):
         keyring.session_key(*rows, **IDS)
+
+
+@pytest.mark.parametrize("uses", ["session_key", "new_session_key"])
+def test_nothing_is_kept_beyond_a_change_of_the_providers_keys(rows, uses):
+    provider = ChangingProvider()
+    keyring = Keyring(provider)
+    kept = []
+    for generation in range(3):
+        provider.now = generation
+        for _ in range(2):
+            getattr(keyring, uses)(*(rows if uses == "session_key" else rows[:1]), **IDS)
+            assert provider.unwrapped == generation + 1
+        # Not left to their age.
+        assert all(is_closed(key) for key in kept)
+        kept = [key for _, key in keyring._cache._kept.values()]
+        assert kept
+
+
+def test_a_key_that_was_opened_while_the_providers_keys_changed_is_not_kept(rows):
+    provider = ChangingProvider()
+    keyring = Keyring(provider)
+    other = Keyring(CountingProvider()).new_tenant_key(tenant_id="x")
+
+    def changes():
+        provider.now += 1
+        # Another thread is the first to see it.
+        keyring.new_session_key(other, **IDS | {"tenant_id": "x"})
+
+    provider.meanwhile = changes
+    keyring.session_key(*rows, **IDS).close()
+    provider.unwrapped = 0
+    keyring.session_key(*rows, **IDS).close()
+    assert provider.unwrapped == 1
+    # Neither is the tenant's alone.
+    provider.meanwhile = changes
+    provider.now += 1
+    keyring.new_session_key(rows[0], **IDS)
+    provider.unwrapped = 0
+    keyring.new_session_key(rows[0], **IDS)
+    assert provider.unwrapped == 1
+
+
+def test_a_new_key_that_was_wrapped_while_the_providers_keys_changed_is_not_kept():
+    provider = ChangingProvider()
+    keyring = Keyring(provider)
+    wrap = provider.wrap
+
+    def wrapping(key, *, context):
+        wrapped = wrap(key, context=context)
+        provider.now += 1
+        keyring._generation()
+        return wrapped
+
+    provider.wrap = wrapping
+    new = keyring.new_tenant_key(tenant_id="x")
+    keyring.new_session_key(new, **IDS | {"tenant_id": "x"})
+    assert provider.unwrapped == 1
+
+
+def test_while_a_provider_cannot_tell_whether_its_keys_changed_nothing_is_opened_and_nothing_kept(rows):
+    provider = ChangingProvider()
+    keyring = Keyring(provider)
+    keyring.session_key(*rows, **IDS).close()
+    kept = [key for _, key in keyring._cache._kept.values()]
+    provider.is_down = True
+    for use in (
+        lambda: keyring.session_key(*rows, **IDS),
+        lambda: keyring.new_session_key(rows[0], **IDS),
+        lambda: keyring.new_tenant_key(tenant_id="x"),
+    ):
+        with pytest.raises(KeyUnavailable):
+            use()
+    assert all(is_closed(key) for key in kept)
+    provider.is_down = False
+    keyring.session_key(*rows, **IDS).close()
+    assert provider.unwrapped == 2
 
 
 def test_nothing_is_kept_where_nothing_may_be(rows):
