@@ -85,6 +85,19 @@ class Housekeeping:
 
         return Rounds(clean, interval_seconds)
 
+    def require_key(self) -> None:
+        """
+        Make sure that the key is this catalogue's, for whoever wants to know before somebody reads or writes.
+
+        A manager starts while its key is away, since what only removes needs none. What was told is not asked again.
+
+        :raises KeyUnavailable: If it is away or disabled, or the setting `keys` is `none:`.
+        :raises KeyDestroyed: If it is gone for good.
+        :raises ConfigurationError: If it is another one's.
+        """
+        self._require_open()
+        self._backend.keyring.require_key()
+
     def cleaned_at(self) -> datetime | None:
         """Return when a cleanup last ran to its end, or `None` if none did."""
         self._require_open()

@@ -192,18 +192,25 @@ def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
     """
     Refuse a key that is not the one this catalogue was made with. A new catalogue takes the key it is opened with.
 
-    :raises ConfigurationError: If it is another's.
+    A key that is away now is refused or not when it is needed: what only removes needs none.
+
+    :raises ConfigurationError: If it is another's, or the catalogue is new and there is none.
+    :raises KeyUnavailable: If the catalogue is new and the key is away.
+    :raises KeyDestroyed: If the catalogue is new and the key is gone for good.
     """
     identity = catalogue.identity
     catalogue_id = identity.catalogue_id()
     known = identity.root_keys()
     if not known:
+        if keyring.is_keyless:
+            raise ConfigurationError(
+                "The setting keys is none:, and this catalogue has never been opened with a key; do that first."
+            )
         check = keyring.check_value(catalogue_id=catalogue_id)
         with contextlib.suppress(Conflict):
             identity.add_root_key(RootKey(provider=keyring.provider_name, check=check))
         known = identity.root_keys()
-    for key in known:
-        keyring.require_check_value(key.check, provider=key.provider, catalogue_id=catalogue_id)
+    keyring.hold_to([(key.provider, key.check) for key in known], catalogue_id=catalogue_id)
 
 
 def require_same(catalogue: Catalogue, across: Catalogue) -> None:

@@ -103,9 +103,10 @@ class Verifier:
         binding = Binding(ids.tenant_id, ids.user_id, ids.session_id, stored.result_id)
         namespace = self._backend.namespace(ids, inline=stored.inline)
         try:
+            # Bytes before the key: whether they are there can be told while the key is away.
+            body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
             with self._backend.session_key(ids, stored.tenant_key, stored.session_key) as key:
                 open_card(stored.envelope, key=key, binding=binding)
-                body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
                 open_whole(stored.envelope, body, key=key, binding=binding)
         except BlobNotFound:
             problem = "missing_bytes"

@@ -106,6 +106,13 @@ def key(place: Place, *, is_new: bool) -> Check:
         open_key_provider(place.keys()).close()
     except TenancyError as error:
         return Check("key", Status.FAIL, str(error), _key_advice(place, is_new=is_new))
+    if place.is_keyless():
+        return Check(
+            "key",
+            Status.WARN,
+            "There is none here: the setting keys is none:. Nothing can be read or written; what only removes works.",
+            "Name the key where results are read or written; jobs that only clean up or erase need none.",
+        )
     if place.key_file() is None:
         return Check("key", Status.OK, "It is where the setting keys says.")
     return Check("key", Status.OK, "It is there, and only this user can read it.")
@@ -211,6 +218,8 @@ def catalogue(place: Place) -> Iterator[Check]:
     """Look whether key, catalogue and store belong together, and when cleanup last ran."""
     try:
         with closing(place.open()) as manager:
+            if not place.is_keyless():
+                manager.require_key()
             cleaned_at = manager.cleaned_at()
     except TenancyError as error:
         advice = "Use the keys and the store that belong to it."
@@ -218,7 +227,8 @@ def catalogue(place: Place) -> Iterator[Check]:
             advice = "See that it answers, and try again."
         yield Check("catalogue", Status.FAIL, str(error), advice)
         return
-    yield Check("catalogue", Status.OK, "The key is the one it was made with.")
+    told = "It opens, without a key." if place.is_keyless() else "The key is the one it was made with."
+    yield Check("catalogue", Status.OK, told)
     if cleaned_at is None or datetime.now(UTC) - cleaned_at > _CLEANUP_DUE:
         last = moment(cleaned_at)
         yield Check("cleanup", Status.WARN, f"Last complete cleanup: {last}.", "Run `tenancy cleanup` from cron.")

@@ -47,6 +47,11 @@ def _init_settings(place: Place) -> list[str]:
             f"The environment variable {name} should hold the key and is not set; "
             f"make one for a new installation with `{MAKE_A_KEY}`."
         )
+    if place.is_keyless() and not _knows_keys(place):
+        raise ConfigurationError(
+            "The setting keys is none:, and a new installation needs a key. Run this with the key first; nothing was "
+            "changed."
+        )
     if key_file is None or os.path.lexists(key_file):
         open_key_provider(place.keys()).close()
     elif _knows_keys(place):

@@ -160,6 +160,10 @@ class Place:
         kind, _, where = self.keys().partition(":")
         return Path(where) if kind == "file" else None
 
+    def is_keyless(self) -> bool:
+        """Whether there is no key here, and none wanted."""
+        return self.keys() == "none:"
+
     def lacks_key_variable(self) -> bool:
         """Whether the key should be in an environment variable that is not set."""
         kind, _, name = self.keys().partition(":")

@@ -5,13 +5,15 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 """
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from tenancy.errors import ConfigurationError, ResultCorrupt, TenancyError
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
 from tenancy.keys.abilities import generation_of
 from tenancy.keys.cache import KeyCache
+from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import KEY_BYTES, SecretKey
 from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
@@ -75,6 +77,8 @@ class Keyring:
         self._provider = provider
         self._cache = KeyCache(entries=cache_entries, seconds=cache_seconds, monotonic=monotonic)
         self._cached_generation: Hashable = None
+        #: The catalogue's check values and its id, until the key was held to them.
+        self._owed: tuple[tuple[tuple[str, WrappedKey], ...], str] | None = None
 
     @property
     def provider_name(self) -> str:
@@ -86,6 +90,11 @@ class Keyring:
         """The provider's key that new tenant keys are wrapped by."""
         return self._provider.primary_key_id
 
+    @property
+    def is_keyless(self) -> bool:
+        """Whether the setting `keys` says that there is no key here."""
+        return self._provider.name == NO_KEY
+
     def new_tenant_key(self, *, tenant_id: str, version: int = 1) -> TenantKey:
         """
         Make a key for a tenant.
@@ -95,7 +104,7 @@ class Keyring:
         """
         generation = self._generation()
         with SecretKey.generate() as key:
-            wrapped = self._provider.wrap(key, context=_tenant_context(tenant_id, version))
+            wrapped = self._checked().wrap(key, context=_tenant_context(tenant_id, version))
             row = TenantKey(version, self._provider.name, wrapped.key_id, wrapped.data)
             self._cache.put((generation, row, tenant_id), key)
         return row
@@ -160,7 +169,7 @@ class Keyring:
         :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
         :raises KeyDestroyed: If the key is gone for good.
         """
-        if provider != self._provider.name:
+        if provider != self._provider.name and not self.is_keyless:
             raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
         try:
             with self._provider.unwrap(stored, context=bound_context(_CHECK_LABEL, catalogue_id)):
@@ -168,6 +177,34 @@ class Keyring:
         except (UnknownKey, ResultCorrupt):
             pass
         raise ConfigurationError("The key that is configured is not the one this catalogue was made with.")
+
+    def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
+        """
+        Refuse a key that is not this catalogue's; now, or if that cannot be told now, later.
+
+        Until it was told, each use of the provider begins with it, so that a key that is away at the start cannot come
+        back as another one. One of several keys that is at hand is enough: an older one may be destroyed.
+
+        :param known: The catalogue's check values, each with the name of its provider.
+        :raises ConfigurationError: If key or provider are others.
+        """
+        self._owed = tuple(known), catalogue_id
+        with suppress(KeyUnavailable, KeyDestroyed):
+            self.require_key()
+
+    def require_key(self) -> None:
+        """
+        Make the check that is still owed, if any is.
+
+        :raises ConfigurationError: If the key is not this catalogue's.
+        :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
+        :raises KeyDestroyed: If the key is gone for good.
+        """
+        owed = self._owed
+        if owed is not None:
+            # Two threads may both do so; neither goes on before the answer.
+            self._require_one(*owed)
+            self._owed = None
 
     def close(self) -> None:
         """Overwrite all keys that are kept, and close the provider."""
@@ -190,14 +227,31 @@ class Keyring:
             self._cached_generation = generation
         return generation
 
+    def _require_one(self, known: tuple[tuple[str, WrappedKey], ...], catalogue_id: str) -> None:
+        refusal: KeyUnavailable | KeyDestroyed | None = None
+        is_told = False
+        for provider, stored in known:
+            try:
+                self.require_check_value(stored, provider=provider, catalogue_id=catalogue_id)
+                is_told = True
+            except (KeyUnavailable, KeyDestroyed) as error:
+                refusal = error
+        if refusal is not None and not is_told:
+            raise refusal
+
+    def _checked(self) -> KeyProvider:
+        self.require_key()
+        return self._provider
+
     def _tenant_key(self, row: TenantKey, tenant_id: str, generation: Hashable) -> SecretKey:
         kept = self._cache.get((generation, row, tenant_id))
         if kept is not None:
             return kept
-        if row.provider != self._provider.name:
+        provider = self._checked()
+        if row.provider != provider.name:
             raise UnknownKey("The key of this tenant belongs to a provider that is not configured.")
         context = _tenant_context(tenant_id, row.version)
-        key = self._provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
+        key = provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
         self._cache.put((generation, row, tenant_id), key)
         return key
 

@@ -3,8 +3,10 @@
 import re
 from typing import Final
 
+#: The provider of those who have no key.
+NO_KEY: Final = "none"
 #: Names that no installed provider can take. `awskms` is another spelling of `aws-kms`.
-BUILT_IN: Final = ("aws-kms", "env", "file", "secret-file")
+BUILT_IN: Final = ("aws-kms", "env", "file", NO_KEY, "secret-file")
 _SPELLINGS: Final = {"awskms": "aws-kms"}
 RESERVED: Final = frozenset((*BUILT_IN, *_SPELLINGS))
 #: What an installed provider may be called.
@@ -39,10 +41,12 @@ def parse_location(text: str) -> tuple[str, str]:
         return name, rest
     if name == "aws-kms" and KMS_KEY.fullmatch(rest):
         return name, rest
+    if text == f"{NO_KEY}:":
+        return name, rest
     if name not in RESERVED and PROVIDER_NAME.fullmatch(name) and rest:
         return name, rest
     raise ValueError(
         "must say where the key is, file:PATH, env:NAME with NAME in upper case, secret-file:/ABSOLUTE/PATH, "
-        "aws-kms:KEY with the id, alias/NAME or ARN of a key, or NAME:REST of a provider that is installed; "
-        "and not be the key"
+        "aws-kms:KEY with the id, alias/NAME or ARN of a key, NAME:REST of a provider that is installed, or none: for "
+        "a job that only removes; and not be the key"
     )

@@ -130,7 +130,12 @@ def _fault_of(provider: Any, name: str) -> str | None:
         return "is none: it lacks wrap, unwrap or close"
     if provider.name != name:
         return "must have the name of its entry point, which stands with what it wraps"
-    return None if _fits(provider.primary_key_id) else f"has a key id that is not {_ID_RULE}"
+    try:
+        fits = _fits(provider.primary_key_id)
+    except KeyUnavailable:
+        # A service that is away keeps nobody from starting. Each id is looked at again when it is used.
+        fits = True
+    return None if fits else f"has a key id that is not {_ID_RULE}"
 
 
 _ID_RULE: Final = f"1 to {_MAX_KEY_ID_CHARS} printable ASCII characters"

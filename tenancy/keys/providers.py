@@ -20,7 +20,7 @@ from tenancy.keys.keyset import (
     parse_keyset,
     parse_single_key,
 )
-from tenancy.keys.locations import parse_location
+from tenancy.keys.locations import NO_KEY, parse_location
 from tenancy.keys.material import SecretKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 
@@ -198,6 +198,7 @@ def open_key_provider(location: str) -> KeyProvider:
         * `secret-file:/PATH`, a mounted file that holds what such a variable would. Its provider is called `"file"`:
           a keyset that moves between the two opens what it did;
         * `aws-kms:KEY`, a key of AWS KMS, by id, alias or ARN (extra `aws`);
+        * `none:`, no key at all: whatever needs one is refused;
         * `NAME:REST`, a provider that is installed.
     :raises ConfigurationError: If it names anything else, or what it names is missing, unsafe or no keyset.
     :raises KeyUnavailable: If a key service has to be asked already, and does not answer.
@@ -214,6 +215,10 @@ def open_key_provider(location: str) -> KeyProvider:
         return _opened("file", f"The secret file {rest}", lambda: _keyset_or_key(read_secret_file(Path(rest))))
     if name == "env":
         return _opened(name, f"The environment variable {rest}", lambda: _variable(rest))
+    if name == NO_KEY:
+        from tenancy.keys.keyless import KeylessProvider
+
+        return KeylessProvider()
     # Neither boto3 nor the list of what is installed is loaded by those who need neither.
     if name == "aws-kms":
         from tenancy.keys.aws_kms import open_aws_kms

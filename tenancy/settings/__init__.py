@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     #: `file:///ABSOLUTE/PATH`, `database:` or `memory:`.
     store_url: Annotated[str, PlainValidator(_store_url)] = Field(repr=False)
     #: Where the key is: `file:PATH`, `env:NAME`, `secret-file:/PATH`, `aws-kms:KEY`, or `NAME:REST` of an installed
-    #: provider.
+    #: provider; `none:` for a job that only removes.
     keys: Annotated[str, PlainValidator(_keys)] = Field(repr=False)
     #: The manager's own limits. A field that is not given has its default, 64 MiB a result and 1 GiB a user.
     limits: Annotated[Limits, PlainValidator(limits_of)] = DEFAULT_LIMITS

@@ -95,6 +95,32 @@ def test_a_key_that_should_be_in_the_environment_is_asked_for(
     assert run("doctor", "--config", config, "--output", "json").json["ok"] is True
 
 
+def test_a_place_without_a_key_says_so_makes_nothing_and_cleans_up(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "tenancy.toml"
+
+    def with_keys(keys: str) -> None:
+        config.write_text(
+            f'database_url = "sqlite:///{tmp_path}/catalogue.sqlite3"\nstore_url = "database:"\nkeys = "{keys}"\n'
+        )
+
+    with_keys("none:")
+    refused = run("init", "--config", config)
+    assert (refused.code, refused.out) == (2, "")
+    assert "The setting keys is none:, and a new installation needs a key." in refused.err
+    assert list(tmp_path.iterdir()) == [config]
+    with_keys(f"file:{tmp_path}/keys.json")
+    assert run("init", "--config", config).code == 0
+    with_keys("none:")
+    assert run("init", "--config", config).code == 0
+    assert run("cleanup", "--config", config).code == 0
+    found = run("doctor", "--config", config, "--output", "json").json
+    assert found["ok"] is True
+    told = {each["name"]: (each["status"], each["detail"]) for each in found["checks"]}
+    assert told["key"][0] == "warn"
+    assert "Nothing can be read or written" in told["key"][1]
+    assert told["catalogue"] == ("ok", "It opens, without a key.")
+
+
 @pytest.mark.parametrize(
     ("harm", "name", "advice"),
     [

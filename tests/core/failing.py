@@ -176,14 +176,24 @@ def key_is_away(house: House) -> Calls:
         house.change(f"UPDATE tenancy_tenant_keys SET {column} = 'unknown'")
         yield lambda: house.session.read(reference)
         yield lambda: house.manager.session(**SECOND)
+    yield from without_its_key(house.another(keys="none:"), reference)
     succeed_key(house, state="disabled")
-    yield house.another
+    yield from without_its_key(house.another(), reference)
+
+
+def without_its_key(manager: SessionManager, reference: str) -> Calls:
+    """What a manager cannot do that was started while its key was not there."""
+    yield manager.require_key
+    yield lambda: manager.session(**WHO).read(reference)
+    yield lambda: manager.session(**WHO).write(CONTENT, name=NAME)
+    yield lambda: manager.session(**SECOND)
+    yield lambda: manager.session(tenant="canary-new", user=USER)
 
 
 def key_is_gone(house: House) -> Calls:
     reference = house.write()
     succeed_key(house, state="destroyed", key=None)
-    yield house.another
+    yield from without_its_key(house.another(), reference)
     house.change("DELETE FROM tenancy_root_keys")
     session = house.another().session(**WHO)
     yield lambda: session.read(reference)
@@ -303,6 +313,8 @@ def misconfigured(house: House) -> Calls:
     yield lambda: house.manager.session(**WHO, limits=Limits(user_bytes=1))
     yield lambda: house.another(database_url=f"mysql://canary:{PASSWORD}@canary/canary")
     yield lambda: house.another(keys="canary-a-key-itself")
+    house.change("DELETE FROM tenancy_root_keys")
+    yield lambda: house.another(keys="none:")
     yield lambda: house.another(limits={"max_result_bytes": CANARY})
     house.make_manager.key_file.write_text(json.dumps({"version": 1, "keys": [CANARY]}))
     yield house.another

@@ -92,6 +92,7 @@ def test_an_outage_of_the_key_service_loses_nothing_and_keeps_nothing_from_being
     before = ledger.snapshot()
     break_it(kms, location[-36:])
     forget_opened_keys(manager)
+    later = make_manager(keys=location, durability="process")
     refused: list[Callable[[], Any]] = [
         lambda: sessions[0].read(references[0]),
         lambda: sessions[0].read_page(references[0], max_chars=10),
@@ -99,7 +100,11 @@ def test_an_outage_of_the_key_service_loses_nothing_and_keeps_nothing_from_being
         lambda: sessions[0].write(CONTENT),
         lambda: sessions[0].write(b"short"),
         lambda: manager.session(tenant="acme", user="new"),
-        lambda: make_manager(keys=location, durability="process"),
+        lambda: later.session(**WHO[0]).read(references[0]),
+        lambda: later.session(**WHO[0]).write(CONTENT),
+        lambda: later.session(tenant="acme", user="new"),
+        lambda: later.session(tenant="globex", user="new"),
+        later.require_key,
     ]
     with everything_logged() as log:
         for call in refused:
@@ -112,18 +117,20 @@ def test_an_outage_of_the_key_service_loses_nothing_and_keeps_nothing_from_being
             manager.session(tenant="globex", user="new")
     assert "arn:" not in "".join(log.texts())
     assert ledger.snapshot() == before
-    # What is to go goes, keys or not.
+    # What needs no key goes on, also for those who were started without it.
+    assert later.usage(tenant="acme").results == len(list(later.sessions())) + 1 == 4
+    assert [(each.kind, each.count) for each in later.verify().findings] == [("no_key", 4)]
     sessions[0].delete(short)
-    assert manager.delete_session(**WHO[1]).results == 1
-    assert manager.erase_user(tenant="acme", user="bob").results == 1
-    assert manager.cleanup().results == 0
+    assert later.delete_session(**WHO[1]).results == 1
+    assert later.erase_user(tenant="acme", user="bob").results == 1
+    assert later.cleanup().complete
     ledger.require_balanced()
     # And when the service is back, so is what was kept.
     kms.fault = None
     kms.admin.cancel_key_deletion(KeyId=location[-36:])
     kms.admin.enable_key(KeyId=location[-36:])
-    assert sessions[0].read(references[0]) == CONTENT
-    assert make_manager(keys=location).session(**WHO[0]).read(references[0]) == CONTENT
+    for each in (manager, later, make_manager(keys=location)):
+        assert each.session(**WHO[0]).read(references[0]) == CONTENT
     assert read_back(manager.session(tenant="globex", user="new")) == CONTENT
     assert manager.verify().findings == ()
     ledger.require_balanced()

@@ -31,6 +31,8 @@ class Provider(KeysetProvider):
 
     @property
     def primary_key_id(self):
+        if "primary_key_id" in self.answers:
+            return self._answered("primary_key_id")
         return super().primary_key_id if self.key_id is None else self.key_id
 
     def _answered(self, call):
@@ -76,14 +78,14 @@ def test_the_rest_of_the_setting_is_the_providers(install):
 def test_an_unknown_name_is_told_what_there_is_and_not_repeated(install):
     install(one=Provider, two=Provider)
     message = refused("canary:rest")
-    assert message.endswith("There are: aws-kms, env, file, secret-file, one, two.")
+    assert message.endswith("There are: aws-kms, env, file, none, secret-file, one, two.")
     assert "canary" not in message
 
 
-@pytest.mark.parametrize("name", ["file", "env", "secret-file", "aws-kms", "awskms"])
+@pytest.mark.parametrize("name", ["file", "env", "secret-file", "aws-kms", "awskms", "none"])
 def test_the_names_of_our_own_cannot_be_taken(install, name):
     install((name, lambda rest: pytest.fail("was asked")))
-    assert refused("unknown:rest").endswith("There are: aws-kms, env, file, secret-file.")
+    assert refused("unknown:rest").endswith("There are: aws-kms, env, file, none, secret-file.")
     with pytest.raises(ConfigurationError):
         open_key_provider(f"{name}:?")
 
@@ -149,6 +151,12 @@ def test_a_provider_that_breaks_the_limits_is_refused_and_closed(install, made, 
     install(other=lambda rest: opened.append(made()) or opened[-1])
     assert says in refused()
     assert getattr(opened[0], "closed", 1) == 1
+
+
+def test_a_service_that_does_not_tell_its_key_yet_keeps_nobody_from_starting(open_other):
+    provider = open_other(primary_key_id=KeyUnavailable("away"))
+    with pytest.raises(KeyUnavailable, match="away"):
+        _ = provider.primary_key_id
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tenancy.errors import ConfigurationError, KeyUnavailable, ResultCorrupt
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
 from tenancy.keys.cache import KeyCache
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.keyset import KeysetEntry, KeyState
@@ -343,6 +343,69 @@ def test_a_key_that_cannot_be_checked_now_is_not_called_wrong():
     provider.is_down = True
     with pytest.raises(KeyUnavailable):
         keyring.require_check_value(stored, provider="file", catalogue_id="c")
+
+
+def known_to(*providers):
+    """What a catalogue remembers of them."""
+    return [("file", Keyring(provider).check_value(catalogue_id="c")) for provider in providers]
+
+
+def test_a_key_that_cannot_be_checked_now_is_checked_before_it_is_used(rows):
+    known = known_to(CountingProvider())
+    for root, refusal in ((ROOT, None), (b"x" * 32, ConfigurationError)):
+        provider = CountingProvider(root)
+        keyring = Keyring(provider)
+        provider.is_down = True
+        keyring.hold_to(known, catalogue_id="c")
+        uses = [
+            lambda keyring=keyring: keyring.new_tenant_key(tenant_id="new"),
+            lambda keyring=keyring: keyring.new_session_key(rows[0], **IDS),
+            lambda keyring=keyring: keyring.session_key(*rows, **IDS),
+            keyring.require_key,
+        ]
+        for use in uses:
+            with pytest.raises(KeyUnavailable):
+                use()
+        provider.is_down = False
+        for use in uses:
+            if refusal is None:
+                use()
+                continue
+            with pytest.raises(refusal):
+                use()
+        assert len(keyring._cache) == (0 if refusal else 4)
+
+
+def test_a_key_that_was_checked_is_not_checked_again(rows):
+    provider = CountingProvider()
+    keyring = Keyring(provider)
+    keyring.hold_to(known_to(CountingProvider()), catalogue_id="c")
+    keyring.require_key()
+    keyring.session_key(*rows, **IDS).close()
+    assert provider.unwrapped == 2
+
+
+class Succeeded(CountingProvider):
+    """Has a second key, and lost the first."""
+
+    def unwrap(self, wrapped, *, context):
+        if wrapped.key_id == "a":
+            raise KeyDestroyed("gone")
+        return super().unwrap(wrapped, context=context)
+
+
+def test_one_key_at_hand_of_several_is_enough_and_a_wrong_one_is_too_much():
+    old, new = known_to(CountingProvider(), CountingProvider(key_id="b"))
+    for known in ([old, new], [new, old]):
+        keyring = Keyring(Succeeded(key_id="b"))
+        keyring.hold_to(known, catalogue_id="c")
+        keyring.new_tenant_key(tenant_id="t")
+        with pytest.raises(ConfigurationError):
+            Keyring(Succeeded(b"x" * 32, key_id="b")).hold_to(known, catalogue_id="c")
+    keyring = Keyring(Succeeded(key_id="b"))
+    keyring.hold_to([old], catalogue_id="c")
+    with pytest.raises(KeyDestroyed):
+        keyring.new_tenant_key(tenant_id="t")
 
 
 @pytest.mark.case(43)
