@@ -9,9 +9,9 @@ tables that name them.
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy import event
 
-from stores.database import OUTER_SETTING, blob_table
+from stores.database import blob_table
+from tenancy.isolation import build_wall
 from tenancy.quotas import FIELDS
 
 #: The newest revision in `migrations/versions`. A test compares it with alembic's own idea of the head.
@@ -265,7 +265,7 @@ RECEIPTS: Final = sa.Table(
 
 BLOBS: Final = blob_table(METADATA)
 
-#: Every table that holds something of a tenant's. PostgreSQL puts row-level security around each, below.
+#: Every table that holds something of a tenant's. PostgreSQL puts row-level security around each.
 TENANT_TABLES: Final = (
     TENANTS,
     USERS,
@@ -279,39 +279,5 @@ TENANT_TABLES: Final = (
     BLOBS,
 )
 
-#: The settings of a transaction that the policies read: for whom it works, or whom it is looking for.
-TENANT_ID_SETTING: Final = "tenancy.tenant_id"
-TENANT_NAME_SETTING: Final = "tenancy.tenant_name"
-#: The policy that holds for everybody, the maintenance role aside.
-ISOLATION_POLICY: Final = "tenancy_isolation"
-
-
-def _is_setting(column: str, setting: str) -> str:
-    # A setting of an earlier transaction is left behind as "", which is no id and no name.
-    return f"{column} = NULLIF(current_setting('{setting}', true), '')"
-
-
-def isolation_condition(table: sa.Table) -> str:
-    """Say in SQL which rows of a tenants' table are of whom a transaction has named, to be seen or to be written."""
-    if table is BLOBS:
-        return _is_setting("outer_name", OUTER_SETTING)
-    allowed = _is_setting("tenant_id", TENANT_ID_SETTING)
-    if table is TENANTS:
-        # An id is found by the name, so the name has to be enough to see that one row.
-        allowed += f" OR {_is_setting('name', TENANT_NAME_SETTING)}"
-    return allowed
-
-
-def _wall(table: sa.Table) -> None:
-    allowed = isolation_condition(table)
-    for text in (
-        f"CREATE POLICY {ISOLATION_POLICY} ON %(fullname)s USING ({allowed}) WITH CHECK ({allowed})",
-        "ALTER TABLE %(fullname)s ENABLE ROW LEVEL SECURITY",
-        "ALTER TABLE %(fullname)s FORCE ROW LEVEL SECURITY",
-    ):
-        ddl = sa.DDL(text)  # type: ignore[no-untyped-call]
-        event.listen(table, "after_create", ddl.execute_if(dialect="postgresql"))
-
-
 for _each in TENANT_TABLES:
-    _wall(_each)
+    build_wall(_each)

@@ -20,6 +20,7 @@ _ROOMS: Final = {
         "stores/sql.py",
         "stores/transactions.py",
         "stores/database.py",
+        "tenancy/isolation.py",
         "tenancy/schema.py",
         "tenancy/catalogue/*",
         "tenancy/upgrade.py",

@@ -13,7 +13,7 @@ from stores.database import OUTER_SETTING
 from stores.sql import Database, Transaction
 from stores.transactions import LocalSettings
 from tenancy.errors import ConfigurationError
-from tenancy.schema import TENANT_ID_SETTING, TENANT_NAME_SETTING
+from tenancy.isolation import TENANT_ID_SETTING, TENANT_NAME_SETTING
 
 _NO_MAINTENANCE: Final = (
     "This works on all tenants, which only the maintenance role may; set maintenance_url (`tenancy init` makes the "

@@ -14,13 +14,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 
 from stores.database import OUTER_SETTING
 from stores.sql import Database, Statement
-from tenancy.schema import (
-    ISOLATION_POLICY,
-    TENANT_ID_SETTING,
-    TENANT_NAME_SETTING,
-    TENANT_TABLES,
-    isolation_condition,
-)
+from tenancy.isolation import ISOLATION_POLICY, TENANT_ID_SETTING, TENANT_NAME_SETTING, isolation_condition
+from tenancy.schema import TENANT_TABLES
 
 #: The policy of the maintenance role.
 MAINTENANCE_POLICY: Final = "tenancy_maintenance"

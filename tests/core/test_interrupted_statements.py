@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from stores.errors import StoreUnavailable
 from stores.sql import Database, Statement, Transaction
-from tenancy.schema import TENANT_ID_SETTING
+from tenancy.isolation import TENANT_ID_SETTING
 
 MINE = {TENANT_ID_SETTING: "a" * 32}
 WAIT = Statement(sa.text("SELECT pg_sleep(30)"))

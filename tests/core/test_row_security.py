@@ -14,7 +14,8 @@ from stores.errors import StoreDenied
 from stores.sql import Database, Statement
 from tenancy import ConfigurationError, Lifetime, Limits, Session, SessionManager
 from tenancy.catalogue import counters, erasure, result_statements, session_statements
-from tenancy.schema import TENANT_ID_SETTING, TENANT_NAME_SETTING, TENANT_TABLES
+from tenancy.isolation import TENANT_ID_SETTING, TENANT_NAME_SETTING
+from tenancy.schema import TENANT_TABLES
 from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
 from tests.core.statement_listener import StatementListener
