@@ -5,12 +5,11 @@ import sqlite3
 import stat
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from tenancy.cli.check import Check, Status
 from tenancy.cli.output import moment, size
 from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
@@ -25,31 +24,6 @@ _CLEANUP_DUE: Final = timedelta(days=2)
 #: (https://www.sqlite.org/wal.html#walresetbug).
 _SQLITE_FIXED: Final = (3, 51, 3)
 _SQLITE_BACKPORTS: Final = {(3, 50): 7, (3, 44): 6}
-
-
-class Status(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """
-    One line of the report.
-
-    :param name: What was looked at; pinned.
-    :param status: How it is.
-    :param detail: What was found.
-    :param advice: What to do; nothing if it is well.
-    """
-
-    name: str
-    status: Status
-    detail: str
-    advice: str = ""
 
 
 def run_checks(place: Place) -> Iterator[Check]:

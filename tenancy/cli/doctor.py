@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from tenancy.cli.checks import Check, Status, run_checks
+from tenancy.cli.check import Check, Status
+from tenancy.cli.checks import run_checks
 from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.cli.invocation import Invocation
 from tenancy.cli.output import Table
