@@ -17,6 +17,7 @@ Event = Literal[
     "compaction_failed",
     "binding_failed",
     "not_reclaimed",
+    "not_rotated",
     "many_unknown",
     "janitor_failed",
 ]
@@ -31,6 +32,7 @@ _SENTENCES: Final[dict[Event, str]] = {
     "policy_failed": "An offload policy raised. Its result was offloaded.",
     "compaction_failed": "The conversation could not be compacted. It stays as it is.",
     "not_reclaimed": "Something that has expired could not be removed. The next cleanup tries again.",
+    "not_rotated": "A key could not be opened, so it was not rotated. It is as it was.",
     "many_unknown": "Many stored files are unknown: is the catalogue an older one? Nothing was repaired.",
     "janitor_failed": "A cleanup in the background failed. The next one tries again.",
     "binding_failed": "A tool could not be bound to its session. It runs without one of its own.",

@@ -9,6 +9,10 @@ from tenancy.cleanup import Progress as CleanupProgress
 from tenancy.clock import Clock, to_datetime
 from tenancy.errors import ConfigurationError
 from tenancy.janitor import MAX_SECONDS, AsyncJanitor, Janitor, Rounds
+from tenancy.key_report import KeyReport, report_keys
+from tenancy.rotation import KeyLevel, RotationReport, Rotator, require_level
+from tenancy.rotation import Progress as RotationProgress
+from tenancy.scope import require_identifier
 from tenancy.translation import translated
 from tenancy.verify import Progress as VerifyProgress
 from tenancy.verify import Verifier, VerifyReport
@@ -124,6 +128,57 @@ class Housekeeping:
         with translated():
             verifier = Verifier(self._backend, clock=self.clock)
             return verifier.run(repair=repair, accept_unknown=accept_unknown, on_progress=on_progress)
+
+    def rotate_keys(
+        self, level: KeyLevel, *, tenant: str | None = None, on_progress: RotationProgress | None = None
+    ) -> RotationReport:
+        """
+        Put keys under new ones, or have new ones follow them; or carry on where a rotation was interrupted.
+
+        No result is touched, everything stays readable throughout, and other processes go on as before. Interrupted, it
+        is carried on by the next call, in any process; several at once share the work.
+
+        :param level: `"root"` puts tenants' keys under the primary key of the provider, where that is another one now:
+            `tenancy keys rotate root`, or whoever keeps the key, makes one. `"tenant"` makes new keys for tenants, puts
+            their sessions' keys under those and destroys the old ones, which are refused from then on. `"session"`
+            makes new keys for live sessions; what was written before stays under the old ones.
+        :param tenant: Of this tenant only.
+        :param on_progress: Called with how many keys are done, and how many there were at the start.
+        :raises SessionNotFound: If there is no such tenant.
+        :raises KeyUnavailable: If the provider does not answer. What was done stays done; the next call carries on.
+        :raises ConfigurationError: If the level is none; or on PostgreSQL, without `tenant` and `maintenance_url`.
+        """
+        return self._rotator(level, tenant, on_progress, Rotator.rotate)
+
+    def rewrap_keys(
+        self, level: KeyLevel, *, tenant: str | None = None, on_progress: RotationProgress | None = None
+    ) -> RotationReport:
+        """Do what is left of rotations that were begun, and begin none. See `rotate_keys`."""
+        return self._rotator(level, tenant, on_progress, Rotator.carry_on)
+
+    def _rotator(
+        self,
+        level: KeyLevel,
+        tenant: str | None,
+        on_progress: RotationProgress | None,
+        work: Callable[[Rotator], RotationReport],
+    ) -> RotationReport:
+        require_level(level)
+        if tenant is not None:
+            require_identifier(tenant, "tenant")
+        self._require_open()
+        with translated():
+            return work(Rotator(self._backend, level, tenant=tenant, on_progress=on_progress))
+
+    def key_report(self) -> KeyReport:
+        """
+        Say which keys there are, how old they are, and what a rotation has still to do.
+
+        :raises ConfigurationError: On PostgreSQL, without `maintenance_url`.
+        """
+        self._require_open()
+        with translated():
+            return report_keys(self._backend)
 
     def _require_open(self) -> None:
         if self._backend.closed:

@@ -15,7 +15,7 @@ from tenancy.isolation import build_wall
 from tenancy.quotas import FIELDS
 
 #: The newest revision in `migrations/versions`. A test compares it with alembic's own idea of the head.
-HEAD_REVISION: Final = "0003"
+HEAD_REVISION: Final = "0004"
 VERSION_TABLE: Final = "tenancy_alembic_version"
 
 METADATA: Final = sa.MetaData(
@@ -66,6 +66,11 @@ TENANTS: Final = sa.Table(
     _moment("created_at_us"),
     # Set while the tenant is being erased: which receipt the work resumes under.
     sa.Column("receipt_id", sa.String(32), nullable=True),
+    # Older versions of the tenant's key than this are refused, wherever they come from.
+    sa.Column("key_floor", sa.Integer, nullable=False, server_default=sa.text("0")),
+    # When a rotation was last asked for: keys that were made before are due.
+    _moment("tenant_key_from_us", nullable=True),
+    _moment("session_keys_from_us", nullable=True),
     sa.CheckConstraint("state IN ('live', 'erasing')", name="state"),
 )
 sa.Index(

@@ -89,7 +89,11 @@ class Session:
         if not isinstance(name, str):
             raise TypeError("A result's name is a str.")
         with translated():
-            return str(write(self._backend, self._opened, content, name=name, tool=tool, media_type=media_type))
+            # Of two writers that both come after a rotation it does not matter whose look at the keys is kept.
+            reference, self._opened = write(
+                self._backend, self._opened, content, name=name, tool=tool, media_type=media_type
+            )
+            return str(reference)
 
     def read(self, reference: str) -> str | bytes:
         """

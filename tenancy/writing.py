@@ -9,10 +9,17 @@ from stores.errors import StoreError
 from stores.names import mint_name
 from tenancy.backend import Backend
 from tenancy.catalogue.result_rows import NewResult
-from tenancy.catalogue.results import LEASE_US
+from tenancy.catalogue.results import LEASE_US, KeysRotated
 from tenancy.catalogue.sessions import OpenedSession
 from tenancy.cleanup import Cleaner
-from tenancy.errors import QuotaExceeded
+from tenancy.errors import (
+    KeyDestroyed,
+    KeyUnavailable,
+    QuotaExceeded,
+    ResultCorrupt,
+    SessionNotFound,
+    StorageUnavailable,
+)
 from tenancy.references import Reference, hint_for, mint_tag, suffix_of
 from tenancy.sealing.envelope import Binding, Card, seal, size_of_text
 
@@ -21,6 +28,8 @@ _ASK_FIRST_BYTES: Final = 2**20
 #: From this size on a write renews its lease while the store is at work.
 _RENEW_FROM_BYTES: Final = 16 * 2**20
 _RENEW_SECONDS: Final = LEASE_US / 1_000_000 / 3
+#: How often the keys may change under one write; once is rare.
+_ATTEMPTS: Final = 5
 
 
 def write(
@@ -31,17 +40,46 @@ def write(
     name: str,
     tool: str | None,
     media_type: str | None,
-) -> Reference:
+) -> tuple[Reference, OpenedSession]:
     """
     Store one result. Either all of it is stored, readable and charged, or nothing is.
 
+    :param opened: The session, with keys that a rotation may have replaced since.
     :param name: The hook's key. Hostile text, which becomes sealed metadata and a hint.
     :param tool: The tool's name where it is known for sure.
+    :returns: Its reference, and the session with the keys it has now.
     :raises SessionNotFound: If the session has ended.
     :raises ResultTooLarge: If one result may not be that large.
     :raises QuotaExceeded: If a limit refuses even after the tenant's expired sessions were reclaimed.
+    :raises KeyUnavailable: If its key cannot be opened now.
+    :raises KeyDestroyed: If its key is gone for good.
     :raises StoreError: If the catalogue or the store fails. What was begun is undone, or left to cleanup.
     """
+    for _ in range(_ATTEMPTS):
+        try:
+            return _write(backend, opened, content, name=name, tool=tool, media_type=media_type), opened
+        except KeysRotated:
+            renewed = backend.catalogue.sessions.renewed(opened)
+        except (KeyUnavailable, KeyDestroyed, ResultCorrupt):
+            # Perhaps only what this handle remembers of its keys: a rotation may have put them under others.
+            renewed = backend.catalogue.sessions.renewed(opened)
+            if renewed is None:
+                raise
+        if renewed is None:
+            raise SessionNotFound
+        opened = renewed
+    raise StorageUnavailable("The result could not be stored: the session's keys kept changing at the same time.")
+
+
+def _write(
+    backend: Backend,
+    opened: OpenedSession,
+    content: str | bytes,
+    *,
+    name: str,
+    tool: str | None,
+    media_type: str | None,
+) -> Reference:
     ids, results = opened.ids, backend.catalogue.results
     key_version = opened.session_key.version
     if len(content) >= _ASK_FIRST_BYTES:

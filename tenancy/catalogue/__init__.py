@@ -13,6 +13,7 @@ from tenancy.catalogue.identity import IdentityTable
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.reclaim import ReclaimTable
 from tenancy.catalogue.results import ResultTable
+from tenancy.catalogue.rotation import RotationTable
 from tenancy.catalogue.sessions import SessionTable
 from tenancy.clock import Clock
 from tenancy.quotas import Limits
@@ -38,6 +39,7 @@ class Catalogue:
         self.administration = AdministrationTable(access, moments, defaults)
         self.reclaim = ReclaimTable(access, moments)
         self.erasure = ErasureTable(access, moments)
+        self.rotation = RotationTable(access, moments)
         self.audit = AuditTable(access, moments)
 
 

@@ -1,5 +1,6 @@
 """Which catalogue this is, and which key-encryption keys it was made with."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,7 +8,7 @@ import sqlalchemy as sa
 
 from stores.errors import Conflict
 from stores.names import mint_name
-from stores.sql import Database, Statement
+from stores.sql import Database, Statement, Transaction
 from tenancy.catalogue.moments import Moments, now_us
 from tenancy.keys.providers import WrappedKey
 from tenancy.schema import CATALOGUE, ROOT_KEYS
@@ -71,6 +72,12 @@ class IdentityTable:
             rows = transaction.all(_READ_KEYS)
         return [RootKey(provider=row[0], check=WrappedKey(key_id=row[1], data=row[2])) for row in rows]
 
+    def remember_root_key(self, key: RootKey) -> None:
+        """Remember one more key-encryption key, which tenants' keys are about to be put under. May be repeated."""
+        # Another process was faster: it made the same value from the same key.
+        with contextlib.suppress(Conflict), self._database.writing() as transaction:
+            self._add(transaction, key)
+
     def add_root_key(self, key: RootKey) -> None:
         """
         Remember the key-encryption key of a catalogue that has none.
@@ -81,10 +88,13 @@ class IdentityTable:
             transaction.one(_LOCK)
             if transaction.one(_READ_KEYS) is not None:
                 raise Conflict("This catalogue has a key already.")
-            transaction.execute(
-                _ADD_KEY,
-                provider=key.provider,
-                key_id=key.check.key_id,
-                check_value=key.check.data,
-                now_us=self._moments.parameter(),
-            )
+            self._add(transaction, key)
+
+    def _add(self, transaction: Transaction, key: RootKey) -> None:
+        transaction.execute(
+            _ADD_KEY,
+            provider=key.provider,
+            key_id=key.check.key_id,
+            check_value=key.check.data,
+            now_us=self._moments.parameter(),
+        )

@@ -74,7 +74,7 @@ class Doomed:
 def stored_result(row: tuple[Any, ...]) -> StoredResult | None:
     """Make a result out of `stored_columns`; `None` where the row or its key is missing."""
     # No number: no such result. No tenant key: the tenant is being erased, which looks the same.
-    if row[0] is None or row[-1] is None:
+    if row[0] is None or row[19] is None:
         return None
     fields = dict(zip(sql.ENVELOPE_COLUMNS, row[5:14], strict=True))
     return StoredResult(
@@ -85,5 +85,5 @@ def stored_result(row: tuple[Any, ...]) -> StoredResult | None:
         expires_at_us=row[4],
         envelope=Envelope(**fields),
         session_key=SessionKey(version=row[14], tenant_key_version=row[15], wrapped=row[16]),
-        tenant_key=TenantKey(version=row[15], provider=row[17], key_id=row[18], wrapped=row[19]),
+        tenant_key=TenantKey(version=row[15], provider=row[17], key_id=row[18], wrapped=row[19], floor=row[20]),
     )

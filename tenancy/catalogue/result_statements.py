@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from stores.sql import Statement
 from tenancy.catalogue.moments import now_us
 from tenancy.catalogue.session_statements import touch_due
-from tenancy.schema import LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS
+from tenancy.schema import LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
 
 #: The limits a write must stay within.
 WRITE_LIMITS: Final = (
@@ -39,18 +39,15 @@ _live_session = (
     SESSIONS.c.state == "live",
     SESSIONS.c.expires_at_us > now_us(),
 )
+_newest_key = (
+    sa.select(sa.func.max(SESSION_KEYS.c.version))
+    .where(SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id)
+    .scalar_subquery()
+)
 ADMIT: Final = Statement(
-    sa.select(touch_due, *(_effective(field) for field in WRITE_LIMITS))
+    sa.select(_newest_key, touch_due, *(_effective(field) for field in WRITE_LIMITS))
     .select_from(
-        SESSIONS.join(
-            SESSION_KEYS,
-            sa.and_(
-                SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id,
-                SESSION_KEYS.c.session_id == SESSIONS.c.session_id,
-                SESSION_KEYS.c.version == sa.bindparam("key_version"),
-            ),
-        )
-        .outerjoin(_narrow, _limits_of(_narrow, SESSIONS.c.session_id))
+        SESSIONS.outerjoin(_narrow, _limits_of(_narrow, SESSIONS.c.session_id))
         .outerjoin(_middle, _limits_of(_middle, SESSIONS.c.user_id))
         .outerjoin(_wide, _limits_of(_wide, SESSIONS.c.tenant_id))
     )
@@ -123,6 +120,9 @@ _readable = sa.and_(
 )
 
 
+_floor = sa.select(TENANTS.c.key_floor).where(TENANTS.c.tenant_id == SESSIONS.c.tenant_id).scalar_subquery()
+
+
 def _stored(results: sa.FromClause) -> tuple[sa.ColumnElement[Any], ...]:
     return (
         results.c.number,
@@ -141,6 +141,7 @@ def _stored(results: sa.FromClause) -> tuple[sa.ColumnElement[Any], ...]:
         TENANT_KEYS.c.provider,
         TENANT_KEYS.c.key_id,
         TENANT_KEYS.c.wrapped,
+        _floor,
     )
 
 

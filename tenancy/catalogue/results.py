@@ -29,6 +29,10 @@ LEASE_US: Final = 120 * 1_000_000
 _FIRST: Final = 2**62
 
 
+class KeysRotated(Exception):
+    """The session has a newer key than the caller knows. It never leaves `tenancy`: the write is made again."""
+
+
 class ResultTable:
     """
     The rows of results. Each method is one transaction or one query.
@@ -46,6 +50,7 @@ class ResultTable:
         Refuse early, before anything is sealed, what a write of this size would be refused for anyhow.
 
         :raises SessionNotFound: If the session has ended.
+        :raises KeysRotated: If it has a newer key.
         :raises ResultTooLarge: If one result may not be that large.
         """
         with self._access.reading(ids.tenant_id) as transaction:
@@ -59,6 +64,7 @@ class ResultTable:
             row is pending, under a lease, until `commit`.
         :returns: The reference, and whether the idle expiry should be moved.
         :raises SessionNotFound: If the session has ended. As with every error, nothing was written or charged.
+        :raises KeysRotated: If it has a newer key than the one the result was sealed with.
         :raises ResultTooLarge: If one result may not be that large.
         :raises QuotaExceeded: If the session, the user or the tenant may not have that much.
         :raises StoreFull: If the disk is full, or was and its reserve cannot be made again.
@@ -231,16 +237,17 @@ class ResultTable:
     def _admitted(
         self, transaction: Transaction, ids: Ids, *, key_version: int, size_bytes: int
     ) -> tuple[dict[str, Any], bool]:
-        row = transaction.one(
-            sql.ADMIT, key_version=key_version, now_us=self._moments.parameter(), **_scope(ids), **self._defaults
-        )
-        if row is None:
+        row = transaction.one(sql.ADMIT, now_us=self._moments.parameter(), **_scope(ids), **self._defaults)
+        # Without a key it is being ended.
+        if row is None or row[0] is None:
             raise SessionNotFound
-        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row[1:], strict=True)}
+        if row[0] != key_version:
+            raise KeysRotated
+        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row[2:], strict=True)}
         largest = limits["max_result_bytes"]
         if largest is not None and size_bytes > largest:
             raise ResultTooLarge(limit_bytes=largest, requested_bytes=size_bytes)
-        return limits, bool(row[0])
+        return limits, bool(row[1])
 
 
 def remove_row(transaction: Transaction, doomed: Doomed) -> bool:

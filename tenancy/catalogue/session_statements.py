@@ -24,36 +24,48 @@ _people = TENANTS.join(USERS, USERS.c.tenant_id == TENANTS.c.tenant_id).join(
 )
 touch_due: Final = sa.case((SESSIONS.c.used_at_us + SESSIONS.c.idle_us // TOUCH_FRACTION < now_us(), 1), else_=0)
 
-FIND: Final = Statement(
-    sa.select(
-        SESSIONS.c.tenant_id,
-        SESSIONS.c.user_id,
-        SESSIONS.c.session_id,
-        SESSION_KEYS.c.version,
-        SESSION_KEYS.c.tenant_key_version,
-        SESSION_KEYS.c.wrapped,
-        TENANT_KEYS.c.provider,
-        TENANT_KEYS.c.key_id,
-        TENANT_KEYS.c.wrapped,
-        touch_due,
-    )
-    .select_from(
-        _people.join(
-            SESSION_KEYS,
-            sa.and_(
-                SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id
-            ),
-        ).join(
-            TENANT_KEYS,
-            sa.and_(
-                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
-                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
-            ),
+
+def _opening(*conditions: sa.ColumnElement[bool]) -> Statement:
+    """Find one live session with the newest of its keys, and the tenant's key that wraps it."""
+    return Statement(
+        sa.select(
+            SESSIONS.c.tenant_id,
+            SESSIONS.c.user_id,
+            SESSIONS.c.session_id,
+            SESSION_KEYS.c.version,
+            SESSION_KEYS.c.tenant_key_version,
+            SESSION_KEYS.c.wrapped,
+            TENANT_KEYS.c.provider,
+            TENANT_KEYS.c.key_id,
+            TENANT_KEYS.c.wrapped,
+            TENANTS.c.key_floor,
+            touch_due,
         )
+        .select_from(
+            _people.join(
+                SESSION_KEYS,
+                sa.and_(
+                    SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id
+                ),
+            ).join(
+                TENANT_KEYS,
+                sa.and_(
+                    TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
+                    TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
+                ),
+            )
+        )
+        .where(*conditions, *_live)
+        .order_by(SESSION_KEYS.c.version.desc())
+        .limit(1)
     )
-    .where(*_names, *_live)
-    .order_by(SESSION_KEYS.c.version.desc())
-    .limit(1)
+
+
+FIND: Final = _opening(*_names)
+FIND_AGAIN: Final = _opening(
+    TENANTS.c.tenant_id == sa.bindparam("tenant_id"),
+    USERS.c.user_id == sa.bindparam("user_id"),
+    SESSIONS.c.session_id == sa.bindparam("session_id"),
 )
 FIND_OWNERS: Final = Statement(
     sa.select(
@@ -63,6 +75,7 @@ FIND_OWNERS: Final = Statement(
         TENANT_KEYS.c.provider,
         TENANT_KEYS.c.key_id,
         TENANT_KEYS.c.wrapped,
+        TENANTS.c.key_floor,
     )
     .select_from(
         TENANTS.join(TENANT_KEYS, TENANT_KEYS.c.tenant_id == TENANTS.c.tenant_id).outerjoin(
@@ -118,13 +131,23 @@ ADD_SESSION: Final = Statement(
     )
 )
 ADD_SESSION_KEY: Final = Statement(
-    SESSION_KEYS.insert().values(
-        tenant_id=sa.bindparam("tenant_id"),
-        session_id=sa.bindparam("session_id"),
-        version=sa.bindparam("version"),
-        tenant_key_version=sa.bindparam("tenant_key_version"),
-        wrapped=sa.bindparam("wrapped"),
-        created_at_us=now_us(),
+    # Out of the row of the tenant's key that wraps it, and holding on to that: a rotation that has done with the key
+    # waits for us before it removes it, and if it came first nothing is added.
+    SESSION_KEYS.insert().from_select(
+        ["tenant_id", "session_id", "version", "tenant_key_version", "wrapped", "created_at_us"],
+        sa.select(
+            TENANT_KEYS.c.tenant_id,
+            sa.bindparam("session_id", type_=sa.String),
+            sa.bindparam("version", type_=sa.Integer),
+            TENANT_KEYS.c.version,
+            sa.bindparam("wrapped", type_=sa.LargeBinary),
+            now_us(),
+        )
+        .where(
+            TENANT_KEYS.c.tenant_id == sa.bindparam("tenant_id"),
+            TENANT_KEYS.c.version == sa.bindparam("tenant_key_version"),
+        )
+        .with_for_update(read=True, key_share=True),
     )
 )
 EXPIRED_OF_NAME: Final = Statement(

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stores.errors import Conflict
 from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.access import Access
@@ -99,12 +100,27 @@ class SessionTable:
             row = transaction.one(sql.FIND, tenant_id=tenant_id, now_us=self._moments.parameter(), **names)
         if row is None:
             return None
-        return OpenedSession(
-            ids=Ids(row[0], row[1], row[2]),
-            session_key=SessionKey(version=row[3], tenant_key_version=row[4], wrapped=row[5]),
-            tenant_key=TenantKey(version=row[4], provider=row[6], key_id=row[7], wrapped=row[8]),
-            touch_due=bool(row[9]),
-        )
+        return _opened(row)
+
+    def renewed(self, opened: OpenedSession) -> OpenedSession | None:
+        """
+        Return an open session with the keys it has now, in one query.
+
+        :returns: `None` if it has ended, or if its keys are those it was opened with.
+        """
+        ids = opened.ids
+        with self._access.reading(ids.tenant_id) as transaction:
+            row = transaction.one(
+                sql.FIND_AGAIN,
+                tenant_id=ids.tenant_id,
+                user_id=ids.user_id,
+                session_id=ids.session_id,
+                now_us=self._moments.parameter(),
+            )
+        found = None if row is None else _opened(row)
+        if found is None or (found.session_key, found.tenant_key) == (opened.session_key, opened.tenant_key):
+            return None
+        return found
 
     def find_owners(self, scope: Scope) -> Owners:
         """Return what exists of a scope's tenant and user."""
@@ -115,7 +131,7 @@ class SessionTable:
             row = transaction.one(sql.FIND_OWNERS, tenant_id=tenant_id, user=scope.user)
         if row is None:
             return Owners(None, None, None)
-        key = TenantKey(version=row[2], provider=row[3], key_id=row[4], wrapped=row[5])
+        key = TenantKey(version=row[2], provider=row[3], key_id=row[4], wrapped=row[5], floor=row[6])
         return Owners(tenant_id=row[0], user_id=row[1], tenant_key=key)
 
     def create(self, scope: Scope, new: NewSession, *, owners: Owners, limits: SessionLimits) -> None:
@@ -156,15 +172,7 @@ class SessionTable:
                 result_lifetime_us=new.result_lifetime_us,
                 now_us=now,
             )
-            transaction.execute(
-                sql.ADD_SESSION_KEY,
-                tenant_id=ids.tenant_id,
-                session_id=ids.session_id,
-                version=new.session_key.version,
-                tenant_key_version=new.session_key.tenant_key_version,
-                wrapped=new.session_key.wrapped,
-                now_us=now,
-            )
+            add_session_key(transaction, ids, new.session_key, now_us=now)
             open_counters(transaction, ids.tenant_id, ids.session_id)
             if new.limits != Limits():
                 write_limits(transaction, ids.tenant_id, ids.session_id, new.limits)
@@ -243,6 +251,34 @@ def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> in
     transaction.execute(sql.END, tenant_id=tenant_id, session_id=session_id)
     close_counters(transaction, tenant_id, session_id)
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
+
+
+def add_session_key(transaction: Transaction, ids: Ids, key: SessionKey, *, now_us: int) -> None:
+    """
+    Give a session a key that was wrapped outside the transaction.
+
+    :raises Conflict: If a rotation has removed the tenant's key that wraps it. Nothing was written; look again.
+    """
+    added = transaction.execute(
+        sql.ADD_SESSION_KEY,
+        tenant_id=ids.tenant_id,
+        session_id=ids.session_id,
+        version=key.version,
+        tenant_key_version=key.tenant_key_version,
+        wrapped=key.wrapped,
+        now_us=now_us,
+    )
+    if added != 1:
+        raise Conflict("The tenant's key was rotated meanwhile.")
+
+
+def _opened(row: tuple[Any, ...]) -> OpenedSession:
+    return OpenedSession(
+        ids=Ids(row[0], row[1], row[2]),
+        session_key=SessionKey(version=row[3], tenant_key_version=row[4], wrapped=row[5]),
+        tenant_key=TenantKey(version=row[4], provider=row[6], key_id=row[7], wrapped=row[8], floor=row[9]),
+        touch_due=bool(row[10]),
+    )
 
 
 def _columns(key: TenantKey) -> Mapping[str, Any]:

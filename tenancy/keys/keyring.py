@@ -7,15 +7,16 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
-from tenancy.keys.abilities import generation_of
+from tenancy.keys.abilities import generation_of, keys_of
 from tenancy.keys.cache import KeyCache
+from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import KEY_BYTES, SecretKey
-from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
+from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, rewrap_key
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 from tenancy.sealing.context import bound_context
 
@@ -31,12 +32,14 @@ class TenantKey:
 
     :param provider: The name of the provider that wrapped it.
     :param key_id: Which of the provider's keys did.
+    :param floor: Which version the tenant's last rotation has left as the oldest one.
     """
 
     version: int
     provider: str
     key_id: str
     wrapped: bytes = field(repr=False)
+    floor: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ class Keyring:
         """Whether the setting `keys` says that there is no key here."""
         return self._provider.name == NO_KEY
 
+    def provider_keys(self) -> tuple[KeyInfo, ...]:
+        """Return the provider's keys, as far as it lists them; none if it does not."""
+        return keys_of(self._provider) or ()
+
     def new_tenant_key(self, *, tenant_id: str, version: int = 1) -> TenantKey:
         """
         Make a key for a tenant.
@@ -142,13 +149,51 @@ class Keyring:
         kept = self._cache.get(identity)
         if kept is not None:
             return kept
-        if session_key.tenant_key_version != tenant_key.version:
-            raise ResultCorrupt("A session's key was wrapped by another version of its tenant's key.")
-        context = _session_context(tenant_id, user_id, session_id, tenant_key.version, session_key.version)
-        with self._tenant_key(tenant_key, tenant_id, generation) as under:
-            key = unwrap_key(session_key.wrapped, under=under, context=context)
+        ids = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
+        key = self._opened(tenant_key, session_key, generation, **ids)
         self._cache.put(identity, key)
         return key
+
+    def rewrap_tenant_key(self, row: TenantKey, *, tenant_id: str) -> TenantKey:
+        """
+        Put a tenant's key under the provider's primary key. It stays the same key, of the same version.
+
+        :raises KeyUnavailable: If the provider does not answer, or lacks the key it is under.
+        :raises KeyDestroyed: If that key, or the primary one, is gone for good.
+        :raises ResultCorrupt: If the tenant's key is not what was stored.
+        """
+        context = _tenant_context(tenant_id, row.version)
+        wrapped = rewrap_key(
+            self._provider_of(row), WrappedKey(row.key_id, row.wrapped), context=context, new_context=context
+        )
+        return replace(row, provider=self._provider.name, key_id=wrapped.key_id, wrapped=wrapped.data)
+
+    def rewrap_session_key(
+        self,
+        session_key: SessionKey,
+        *,
+        old: TenantKey,
+        new: TenantKey,
+        tenant_id: str,
+        user_id: str,
+        session_id: str,
+    ) -> SessionKey:
+        """
+        Put a session's key under another version of its tenant's key. It stays the same key, of the same version.
+
+        :param old: What wraps it now.
+        :raises KeyUnavailable: If one of the two has to be opened and the provider does not answer.
+        :raises KeyDestroyed: If the provider's key is gone for good.
+        :raises ResultCorrupt: If one of the keys is not what was stored.
+        """
+        generation = self._generation()
+        context = _session_context(tenant_id, user_id, session_id, new.version, session_key.version)
+        ids = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
+        with (
+            self._opened(old, session_key, generation, **ids) as key,
+            self._tenant_key(new, tenant_id, generation) as under,
+        ):
+            return SessionKey(session_key.version, new.version, wrap_key(key, under=under, context=context))
 
     def check_value(self, *, catalogue_id: str) -> WrappedKey:
         """
@@ -243,17 +288,38 @@ class Keyring:
         self.require_key()
         return self._provider
 
+    def _opened(
+        self,
+        tenant_key: TenantKey,
+        session_key: SessionKey,
+        generation: Hashable,
+        *,
+        tenant_id: str,
+        user_id: str,
+        session_id: str,
+    ) -> SecretKey:
+        if session_key.tenant_key_version != tenant_key.version:
+            raise ResultCorrupt("A session's key was wrapped by another version of its tenant's key.")
+        context = _session_context(tenant_id, user_id, session_id, tenant_key.version, session_key.version)
+        with self._tenant_key(tenant_key, tenant_id, generation) as under:
+            return unwrap_key(session_key.wrapped, under=under, context=context)
+
     def _tenant_key(self, row: TenantKey, tenant_id: str, generation: Hashable) -> SecretKey:
         kept = self._cache.get((generation, row, tenant_id))
         if kept is not None:
             return kept
+        if row.version < row.floor:
+            raise ResultCorrupt("A stored key is older than the last rotation of its tenant's keys allows.")
+        context = _tenant_context(tenant_id, row.version)
+        key = self._provider_of(row).unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
+        self._cache.put((generation, row, tenant_id), key)
+        return key
+
+    def _provider_of(self, row: TenantKey) -> KeyProvider:
         provider = self._checked()
         if row.provider != provider.name:
             raise UnknownKey("The key of this tenant belongs to a provider that is not configured.")
-        context = _tenant_context(tenant_id, row.version)
-        key = provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
-        self._cache.put((generation, row, tenant_id), key)
-        return key
+        return provider
 
 
 def _tenant_context(tenant_id: str, version: int) -> bytes:
