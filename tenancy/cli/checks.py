@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tenancy.cli.check import Check, Status
+from tenancy.cli.key_check import keys
 from tenancy.cli.output import moment, size
 from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
@@ -195,6 +196,9 @@ def catalogue(place: Place) -> Iterator[Check]:
             if not place.is_keyless():
                 manager.require_key()
             cleaned_at = manager.cleaned_at()
+            # On PostgreSQL only the maintenance role knows what all tenants hang on.
+            may_ask = place.sqlite_file() is not None or place.maintenance_url() is not None
+            report = manager.key_report() if may_ask and not place.is_keyless() else None
     except TenancyError as error:
         advice = "Use the keys and the store that belong to it."
         if error.retryable:
@@ -203,6 +207,8 @@ def catalogue(place: Place) -> Iterator[Check]:
         return
     told = "It opens, without a key." if place.is_keyless() else "The key is the one it was made with."
     yield Check("catalogue", Status.OK, told)
+    if report is not None:
+        yield keys(report, now=datetime.now(UTC))
     if cleaned_at is None or datetime.now(UTC) - cleaned_at > _CLEANUP_DUE:
         last = moment(cleaned_at)
         yield Check("cleanup", Status.WARN, f"Last complete cleanup: {last}.", "Run `tenancy cleanup` from cron.")

@@ -48,14 +48,25 @@ ConfigOption = Annotated[
 
 def choice(name: str, kind: type[StrEnum], *, help: str) -> Any:  # noqa: A002 - as typer calls it
     """Make an option that takes one of a few words, and whose refusal is in our words and not the parser's."""
-    words = [word.value for word in kind]
+    return typer.Option(name, parser=_one_of(name, kind), metavar=_metavar(kind), help=help, show_default=False)
 
+
+def words(name: str, kind: type[StrEnum], *, help: str) -> Any:  # noqa: A002 - as typer calls it
+    """Make an argument of that sort."""
+    return typer.Argument(parser=_one_of(name, kind), metavar=_metavar(kind), help=help, show_default=False)
+
+
+def _one_of(name: str, kind: type[StrEnum]) -> Callable[[str], StrEnum]:
     def parse(written: str) -> StrEnum:
-        if written not in words:
-            raise typer.BadParameter(f"must be one of {', '.join(words)}.", param_hint=f"'{name}'")
+        if written not in tuple(kind):
+            raise typer.BadParameter(f"must be one of {', '.join(kind)}.", param_hint=f"'{name}'")
         return kind(written)
 
-    return typer.Option(name, parser=parse, metavar=f"[{'|'.join(words)}]", help=help, show_default=False)
+    return parse
+
+
+def _metavar(kind: type[StrEnum]) -> str:
+    return f"[{'|'.join(kind)}]"
 
 
 OutputOption = Annotated[OutputFormat | None, choice("--output", OutputFormat, help="How to print. [default: table]")]
