@@ -10,19 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
+from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
 from tenancy.keys.abilities import generation_of, keys_of
 from tenancy.keys.cache import KeyCache
+from tenancy.keys.check_values import make_check_value, require_check_value, require_one
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import NO_KEY
-from tenancy.keys.material import KEY_BYTES, SecretKey
+from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, rewrap_key
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 from tenancy.sealing.context import bound_context
 
 _TENANT_LABEL: Final = "haystack-tenancy tenant key v1"
 _SESSION_LABEL: Final = "haystack-tenancy session key v1"
-_CHECK_LABEL: Final = "haystack-tenancy check value v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +201,7 @@ class Keyring:
 
         :raises KeyUnavailable: If the provider does not answer.
         """
-        with SecretKey(bytes(KEY_BYTES)) as known:
-            return self._provider.wrap(known, context=bound_context(_CHECK_LABEL, catalogue_id))
+        return make_check_value(self._provider, catalogue_id=catalogue_id)
 
     def require_check_value(self, stored: WrappedKey, *, provider: str, catalogue_id: str) -> None:
         """
@@ -214,14 +213,7 @@ class Keyring:
         :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
         :raises KeyDestroyed: If the key is gone for good.
         """
-        if provider != self._provider.name and not self.is_keyless:
-            raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
-        try:
-            with self._provider.unwrap(stored, context=bound_context(_CHECK_LABEL, catalogue_id)):
-                return
-        except (UnknownKey, ResultCorrupt):
-            pass
-        raise ConfigurationError("The key that is configured is not the one this catalogue was made with.")
+        require_check_value(self._provider, stored, name=provider, catalogue_id=catalogue_id)
 
     def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
         """
@@ -248,7 +240,7 @@ class Keyring:
         owed = self._owed
         if owed is not None:
             # Two threads may both do so; neither goes on before the answer.
-            self._require_one(*owed)
+            require_one(self._provider, *owed)
             self._owed = None
 
     def close(self) -> None:
@@ -271,18 +263,6 @@ class Keyring:
             self._cache.close()
             self._cached_generation = generation
         return generation
-
-    def _require_one(self, known: tuple[tuple[str, WrappedKey], ...], catalogue_id: str) -> None:
-        refusal: KeyUnavailable | KeyDestroyed | None = None
-        is_told = False
-        for provider, stored in known:
-            try:
-                self.require_check_value(stored, provider=provider, catalogue_id=catalogue_id)
-                is_told = True
-            except (KeyUnavailable, KeyDestroyed) as error:
-                refusal = error
-        if refusal is not None and not is_told:
-            raise refusal
 
     def _checked(self) -> KeyProvider:
         self.require_key()
