@@ -55,6 +55,7 @@ _CORE: Final = _stage(
     "core",
     *("foreign_ids", "references", "listing", "lifetimes", "cleanup", "erasure", "verify", "limits", "quotas"),
     *("opening", "interrupted_writes", "interrupted_erasure", "tampering", "damaged_rows", "handles", "identifiers"),
+    "rotation",
 )
 GROUPS: Final = (
     Group(
@@ -91,7 +92,7 @@ GROUPS: Final = (
         bound_contexts,
         (
             _stage("crypto", "golden", "tampering", "keyring", "context", only="not another_ones_eviction"),
-            _stage("core", "tampering", "references", "opening", "handles"),
+            _stage("core", "tampering", "references", "opening", "handles", "rotation"),
             Stage(("tests/crypto",)),
         ),
     ),

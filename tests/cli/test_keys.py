@@ -1,0 +1,239 @@
+"""`tenancy keys`: list, rotate, rewrap, disable, enable, destroy."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenancy import KeyUnavailable, SessionManager
+from tests.cli.conftest import Run
+
+WHO = {"tenant": "acme", "user": "anna", "session": "chat"}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with two tenants, three sessions and a result in each."""
+    folder = tmp_path / "data"
+    with SessionManager.local(folder) as manager:
+        for tenant, session in (("acme", "chat"), ("acme", "mail"), ("globex", "chat")):
+            with manager.session(tenant=tenant, user="anna", session=session) as opened:
+                opened.write(f"{tenant} {session}")
+    return folder
+
+
+def keys_of(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "keys.json").read_text())["keys"]
+    return found
+
+
+def readable(folder: Path) -> int:
+    """How many results there are, all of which open."""
+    with SessionManager.local(folder) as manager:
+        return sum(
+            bool(session.read(result.reference))
+            for info in list(manager.sessions())
+            for session in [manager.session(tenant=info.tenant, user=info.user, session=info.session)]
+            for result in session.results()
+        )
+
+
+def add_primary(folder: Path) -> None:
+    """As an operator may who edits the file by hand."""
+    old = keys_of(folder)
+    new = {**old[0], "id": "by-hand", "state": "primary", "key": "A" * 43 + "="}
+    path = folder / "keys.json"
+    path.write_text(json.dumps({"version": 1, "keys": [{**key, "state": "enabled"} for key in old] + [new]}))
+
+
+def test_the_list_says_who_hangs_on_which_key(run: Run, data: Path) -> None:
+    listed = run("keys", "list", "--data", data, "--output", "json").json
+    ((key,), (held,)) = (keys_of(data), listed["keys"])
+    assert held == {
+        "provider": "file",
+        "key_id": key["id"],
+        "state": "primary",
+        "created_at": held["created_at"],
+        "tenants": 2,
+    }
+    assert held["created_at"][:19] == key["created_at"][:19]
+    assert (listed["tenant_keys"], listed["session_keys"]) == (2, 3)
+    assert listed["due"] == {"root": 0, "tenant": 0, "session": 0}
+    table = run("keys", "list", "--data", data).out
+    assert key["id"] in table
+    assert key["key"] not in table + json.dumps(listed)
+
+
+def test_a_new_primary_key_is_made_and_all_tenants_go_under_it(run: Run, data: Path) -> None:
+    (old,) = keys_of(data)
+    ran = run("keys", "rotate", "root", "--data", data, "--output", "json")
+    assert ran.code == 0
+    first, second = keys_of(data)
+    assert first == {**old, "state": "enabled"}
+    assert ran.json == {
+        "new_key_id": second["id"],
+        "level": "root",
+        "changed": 2,
+        "resumed": False,
+        "failed": 0,
+        "left": 0,
+        "complete": True,
+    }
+    listed = run("keys", "list", "--data", data, "--output", "json").json["keys"]
+    assert {key["key_id"]: (key["state"], key["tenants"]) for key in listed} == {
+        first["id"]: ("enabled", 0),
+        second["id"]: ("primary", 2),
+    }
+    assert readable(data) == 3
+
+
+def test_no_other_key_is_made_while_something_has_still_to_go_under_the_last_one(run: Run, data: Path) -> None:
+    add_primary(data)
+    ran = run("keys", "rotate", "root", "--data", data, "--output", "json")
+    assert (ran.code, ran.json["new_key_id"], ran.json["changed"]) == (0, None, 2)
+    assert len(keys_of(data)) == 2
+    assert "no new key was made" in ran.err
+    assert run("keys", "rotate", "root", "--data", data, "--output", "json").json["new_key_id"] is not None
+    assert readable(data) == 3
+
+
+@pytest.mark.parametrize(
+    ("level", "tenant", "changed"), [("tenant", None, 3), ("tenant", "acme", 2), ("session", "acme", 2)]
+)
+def test_keys_below_are_rotated_for_all_or_for_one(
+    run: Run, data: Path, level: str, tenant: str | None, changed: int
+) -> None:
+    options = [] if tenant is None else ["--tenant", tenant]
+    ran = run("keys", "rotate", level, *options, "--data", data, "--output", "json")
+    assert (ran.code, ran.json["changed"], ran.json["complete"]) == (0, changed, True)
+    assert len(keys_of(data)) == 1
+    assert readable(data) == 3
+
+
+def test_rewrap_finishes_what_was_begun_and_begins_nothing(run: Run, data: Path) -> None:
+    nothing = run("keys", "rewrap", "--data", data, "--output", "json")
+    assert (nothing.code, nothing.json["complete"]) == (0, True)
+    assert [level["changed"] for level in nothing.json["levels"]] == [0, 0, 0]
+    add_primary(data)
+    ran = run("keys", "rewrap", "--data", data, "--output", "json").json
+    assert [(level["level"], level["changed"]) for level in ran["levels"]] == [
+        ("root", 2),
+        ("tenant", 0),
+        ("session", 0),
+    ]
+    assert readable(data) == 3
+
+
+def test_what_a_damaged_key_leaves_undone_is_exit_3(run: Run, data: Path) -> None:
+    with closing(sqlite3.connect(data / "catalogue.sqlite3")) as file, file:
+        file.execute(
+            "UPDATE tenancy_session_keys SET wrapped = zeroblob(100) WHERE session_id ="
+            " (SELECT max(session_id) FROM tenancy_sessions)"
+        )
+    ran = run("keys", "rotate", "tenant", "--data", data, "--output", "json")
+    assert (ran.code, ran.json["changed"], ran.json["failed"], ran.json["left"]) == (3, 2, 1, 1)
+    assert "tenancy keys rewrap" in ran.err
+
+
+def test_an_old_key_is_disabled_enabled_and_destroyed(run: Run, data: Path) -> None:
+    add_primary(data)
+    old = keys_of(data)[0]["id"]
+    # While tenants hang on it, to disable it is to take their data away for a while; to destroy it is refused.
+    refused = run("keys", "destroy", old, "--yes", "--data", data)
+    assert (refused.code, keys_of(data)[0]["state"]) == (1, "enabled")
+    assert "rewrap" in refused.err
+    assert run("keys", "disable", old, "--yes", "--data", data, "--output", "json").json == {
+        "key_id": old,
+        "state": "disabled",
+        "tenants": 2,
+        "dry_run": False,
+    }
+    with pytest.raises(KeyUnavailable):
+        readable(data)
+    assert run("doctor", "--data", data, "--output", "json").json["checks"] != []
+    assert run("keys", "enable", old, "--data", data).code == 0
+    assert readable(data) == 3
+    assert run("keys", "rewrap", "--data", data).code == 0
+    assert run("keys", "destroy", old, "--yes", "--data", data).code == 0
+    assert (keys_of(data)[0]["state"], keys_of(data)[0]["key"]) == ("destroyed", None)
+    assert readable(data) == 3
+
+
+@pytest.mark.parametrize("what", ["disable", "destroy"])
+def test_the_primary_key_and_keys_that_are_not_there_are_refused(run: Run, data: Path, what: str) -> None:
+    before = (data / "keys.json").read_bytes()
+    (primary,) = keys_of(data)
+    assert run("keys", what, primary["id"], "--yes", "--data", data).code != 0
+    assert run("keys", what, "nobody", "--yes", "--data", data).code == 4
+    # Nobody was asked.
+    assert run("keys", what, primary["id"], "--data", data).code == 2
+    assert (data / "keys.json").read_bytes() == before
+
+
+def test_a_dry_run_changes_nothing(run: Run, data: Path) -> None:
+    add_primary(data)
+    before = {path: path.read_bytes() for path in (data / "keys.json", data / "catalogue.sqlite3")}
+    for level, due in (("root", 2), ("tenant", 0), ("session", 0)):
+        ran = run("keys", "rotate", level, "--dry-run", "--data", data, "--output", "json")
+        assert (ran.code, ran.json["dry_run"], ran.json["due"]) == (0, True, {level: due})
+    assert run("keys", "rewrap", "--dry-run", "--data", data).code == 0
+    old = keys_of(data)[0]["id"]
+    assert run("keys", "disable", old, "--dry-run", "--data", data).code == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_what_is_misspelt_or_belongs_to_nobody_is_refused(run: Run, data: Path) -> None:
+    wrong = run("keys", "rotate", "roots", "--data", data)
+    assert (wrong.code, "root, tenant, session" in wrong.err) == (2, True)
+    for level in ("root", "tenant", "session"):
+        assert run("keys", "rotate", level, "--tenant", "nobody", "--data", data).code == 4
+    assert run("keys", "rewrap", "--tenant", "nobody", "--data", data).code == 4
+
+
+def test_keys_that_are_kept_elsewhere_are_changed_there(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", (data / "keys.json").read_text())
+    for name, value in {
+        "DATABASE_URL": f"sqlite:///{data / 'other.sqlite3'}",
+        "STORE_URL": "database:",
+        "KEYS": "env:THE_KEY",
+    }.items():
+        monkeypatch.setenv(f"HAYSTACK_TENANCY_{name}", value)
+    assert run("init").code == 0
+    (key,) = run("keys", "list", "--output", "json").json["keys"]
+    assert (key["provider"], key["state"]) == ("env", "primary")
+    for what in ("disable", "enable", "destroy"):
+        ran = run("keys", what, key["key_id"], *(["--yes"] if what != "enable" else []))
+        assert (ran.code, "not in a key file" in ran.err) == (2, True)
+    nothing = run("keys", "rotate", "root")
+    assert (nothing.code, "nothing was changed" in nothing.err) == (1, True)
+
+
+def doctor(run: Run, data: Path) -> dict[str, Any]:
+    checks = run("doctor", "--data", data, "--output", "json").json["checks"]
+    (found,) = (check for check in checks if check["name"] == "keys")
+    return dict(found)
+
+
+def test_the_doctor_says_how_old_the_key_is_and_what_hangs_on_an_old_one(run: Run, data: Path) -> None:
+    assert (doctor(run, data)["status"], doctor(run, data)["detail"]) == (
+        "ok",
+        "The primary key is 0 days old, and nothing hangs on an older one.",
+    )
+    add_primary(data)
+    found = doctor(run, data)
+    assert (found["status"], found["detail"]) == ("warn", "Keys that wait for a rotation that was begun: 2.")
+    assert "tenancy keys rewrap" in found["advice"]
+    assert run("keys", "rotate", "root", "--tenant", "acme", "--data", data).code == 0
+    document = json.loads((data / "keys.json").read_text())
+    document["keys"][0]["state"] = "disabled"
+    (data / "keys.json").write_text(json.dumps(document))
+    assert doctor(run, data)["detail"] == "Tenants whose key is under one that is disabled, destroyed or unknown: 1."
+    document["keys"][0]["state"] = "enabled"
+    document["keys"][1]["created_at"] = "2020-01-31T12:00:00Z"
+    (data / "keys.json").write_text(json.dumps(document))
+    assert run("keys", "rewrap", "--data", data).code == 0
+    found = doctor(run, data)
+    assert (found["status"], "tenancy keys rotate root" in found["advice"]) == ("warn", True)
