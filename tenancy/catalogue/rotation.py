@@ -91,14 +91,16 @@ class RotationTable:
 
         :returns: Whether it was asked for. `False`: there is one to be carried on.
         """
-        now = self._moments.parameter()
         if tenant_id is not None:
             with self._access.writing(tenant_id) as transaction:
+                # Not before: others may have rotated while this waited for its turn.
+                now = self._moments.parameter()
                 if transaction.one(sql.IS_DUE[level], tenant_id=tenant_id, now_us=now) is not None:
                     return False
                 transaction.execute(sql.MARK[level], tenant_id=tenant_id, now_us=now)
             return True
         with self._access.writing_across() as transaction:
+            now = self._moments.parameter()
             if transaction.one(sql.TENANTS_DUE[level], after_tenant="", page=1, now_us=now) is not None:
                 return False
             transaction.execute(sql.MARK_ALL[level], now_us=now)

@@ -20,12 +20,15 @@ def keys(report: "KeyReport", *, now: datetime) -> Check:
         return Check(
             "keys",
             Status.WARN,
-            f"{unusable} tenants hang on a key that is disabled, destroyed or not configured.",
+            f"Tenants whose key is under one that is disabled, destroyed or unknown: {unusable}.",
             "See `tenancy keys list`; enable it, or erase what hung on it.",
         )
     if waiting := sum(report.due.values()):
         return Check(
-            "keys", Status.WARN, f"{waiting} keys are still under or before an old one.", "Run `tenancy keys rewrap`."
+            "keys",
+            Status.WARN,
+            f"Keys that wait for a rotation that was begun: {waiting}.",
+            "Run `tenancy keys rewrap`.",
         )
     ages = [(now - key.created_at).days for key in report.root_keys if key.state == "primary" and key.created_at]
     age = max(ages, default=None)
