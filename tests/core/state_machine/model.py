@@ -93,6 +93,8 @@ class Room:
     live: bool = True
     claimed: int = 0
     last_number: int = 0
+    #: How many wrapped keys it has while it lives.
+    keys: int = 1
     limits: dict[str, int | None] = field(default_factory=dict)
     items: list[Item] = field(default_factory=list)
 
@@ -128,6 +130,7 @@ class Tenant:
     receipt: Receipt | None = None
     limits: dict[str, int | None] = field(default_factory=dict)
     users: list[User] = field(default_factory=list)
+    keys: int = 1
 
     @property
     def rooms(self) -> list[Room]:
@@ -319,7 +322,8 @@ class House:
     def begin(self, owner: Tenant | User) -> Receipt:
         """Begin an erasure: from here on everything in it is unreadable."""
         if owner.receipt is None:
-            owner.receipt = Receipt(keys=sum(room.live for room in owner.rooms) + isinstance(owner, Tenant))
+            keys = sum(room.keys for room in owner.rooms if room.live)
+            owner.receipt = Receipt(keys=keys + (owner.keys if isinstance(owner, Tenant) else 0))
             for user in owner.users if isinstance(owner, Tenant) else ():
                 user.receipt = user.receipt or owner.receipt
             for room in owner.rooms:
@@ -343,7 +347,7 @@ class House:
             return Receipt()
         charged = used(room)
         self.remove(room)
-        return Receipt(0, 1, charged.results, charged.used_bytes, 1)
+        return Receipt(0, 1, charged.results, charged.used_bytes, room.keys)
 
     def erase(self, owners: "list[Tenant] | list[User]") -> Receipt:
         """Erase the owners of one name, those whose erasure was interrupted first; the last one's receipt."""

@@ -3,7 +3,8 @@
 import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -114,6 +115,16 @@ class Place:
         manager = self.factory(durability="process", store_url=urls[self.store])
         manager.clock.offset_us = offset_us
         return manager
+
+    @contextmanager
+    def key_away(self) -> Iterator[None]:
+        """For the length of a block there is no key file."""
+        path = self.factory.key_file
+        path.rename(path.with_suffix(".away"))
+        try:
+            yield
+        finally:
+            path.with_suffix(".away").rename(path)
 
     def stop(self) -> None:
         """Close and remove everything of this example."""

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import INLINE_BYTES
+from tests.core.state_machine.keys import KeysMachine
 from tests.core.state_machine.machine import Machine
 from tests.core.state_machine.place import Place
 
@@ -50,7 +51,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 def run(place: Place, *, examples: int, steps: int, is_random: bool) -> None:
     run_state_machine_as_test(
-        lambda: Machine(place),
+        lambda: KeysMachine(place),
         settings=settings(
             max_examples=examples,
             stateful_step_count=steps,
