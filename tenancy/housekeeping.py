@@ -9,8 +9,7 @@ from tenancy.cleanup import Progress as CleanupProgress
 from tenancy.clock import Clock, to_datetime
 from tenancy.errors import ConfigurationError
 from tenancy.janitor import MAX_SECONDS, AsyncJanitor, Janitor, Rounds
-from tenancy.key_report import KeyReport, report_keys
-from tenancy.rotation import KeyLevel, RotationReport, Rotator, require_level
+from tenancy.rotation import KeyLevel, KeyReport, RotationReport, Rotator, report_keys, require_level
 from tenancy.rotation import Progress as RotationProgress
 from tenancy.scope import require_identifier
 from tenancy.translation import translated

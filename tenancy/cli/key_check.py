@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from tenancy.cli.check import Check, Status
 
 if TYPE_CHECKING:
-    from tenancy.key_report import KeyReport
+    from tenancy.rotation import KeyReport
 
 #: The period after which AWS KMS rotates a key by itself. NIST SP 800-57 part 1, table 1, allows a key-wrapping key two
 #: years of wrapping.

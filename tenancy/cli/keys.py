@@ -15,8 +15,7 @@ from tenancy.cli.place import Place
 from tenancy.cli.who import SomeTenantOption
 
 if TYPE_CHECKING:
-    from tenancy.key_report import KeyReport, RootKeyInfo
-    from tenancy.rotation import RotationReport
+    from tenancy.rotation import KeyReport, RootKeyInfo, RotationReport
 
 
 class Level(StrEnum):

@@ -21,7 +21,7 @@ from tests.postgres import as_maintenance
 SESSIONS: Final = 10_000
 KILLS: Final = 10
 #: So large that it goes to a file, one in so many.
-LARGE: Final = "large " * 10_000
+LARGE: Final = random.Random(0).randbytes(40_000).hex()
 EVERY: Final = 50
 
 _ROTATE: Final = """

@@ -288,7 +288,7 @@ def behind(make_manager: ManagerFactory, *texts: tuple[str, tuple[Any, ...]]) ->
 def test_a_key_that_does_not_open_is_left_as_it_is_and_counted(
     make_manager: ManagerFactory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenancy.rotation._PAUSE_SECONDS", 0)
+    monkeypatch.setattr("tenancy.rotation.rotator._PAUSE_SECONDS", 0)
     manager = make_manager()
     people = People(manager)
     (row,) = rows(
