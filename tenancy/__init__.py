@@ -33,10 +33,10 @@ from tenancy.version import __version__
 
 if TYPE_CHECKING:
     from tenancy.cleanup import CleanupReport
-    from tenancy.erase import Receipt
     from tenancy.listing import SessionInfo
     from tenancy.manager import SessionManager
     from tenancy.reading import Page, Result
+    from tenancy.receipts import Receipt
     from tenancy.seam.binding import RoutedStore
     from tenancy.seam.hooks import session_hooks
     from tenancy.seam.tools import SessionToolset
@@ -49,7 +49,7 @@ _HOMES: Final = {
     "CleanupReport": "tenancy.cleanup",
     "Finding": "tenancy.verify",
     "Page": "tenancy.reading",
-    "Receipt": "tenancy.erase",
+    "Receipt": "tenancy.receipts",
     "Result": "tenancy.reading",
     "RoutedStore": "tenancy.seam.binding",
     "Session": "tenancy.session",

@@ -108,8 +108,7 @@ class Cleaner:
                 complete = failures == 0
         if complete:
             self._reclaim.mark_cleaned()
-        with contextlib.suppress(StoreFull):
-            self._catalogue.database.checkpoint()
+        self.cut_log()
         self._catalogue.database.restore_reserve()
         return _report(removed, dry_run=False, complete=complete)
 
@@ -138,6 +137,27 @@ class Cleaner:
     def _sweep(self) -> Removed:
         self._backend.store.sweep()
         return Removed()
+
+    def cut_log(self) -> bool:
+        """
+        Move SQLite's log into the database; cut it to nothing if anybody has overwritten pages since it last was.
+
+        :returns: Whether no page of before an erasure is left in it. Otherwise the next cleanup tries again: somebody
+            was reading, or the disk is full.
+        """
+        access = self._catalogue.access
+        shredding_id = access.shredding_id()
+        try:
+            is_cut = access.database.checkpoint(truncate=shredding_id is not None)
+        except StoreFull:
+            is_cut = False
+        if shredding_id is None:
+            return True
+        if is_cut:
+            # If this fails, the next cleanup cuts it once more.
+            with contextlib.suppress(StoreError):
+                access.unmark_shredding(shredding_id)
+        return is_cut
 
     def remove_session(self, ids: Ids, *, shred: bool = False) -> Removed:
         """

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 from stores.connections import Durability
 from tenancy.cleanup import Cleaner
 from tenancy.clock import Clock, to_datetime
-from tenancy.erase import Receipt, erase_session, erase_tenant, erase_user
+from tenancy.erase import erase_session, erase_tenant, erase_user
 from tenancy.errors import ConfigurationError, SessionNotFound
 from tenancy.housekeeping import Housekeeping
 from tenancy.listing import SessionInfo, list_sessions
 from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
+from tenancy.receipts import Receipt, find_receipt
 from tenancy.scope import Scope, require_identifier, require_owner
 from tenancy.session import OpeningSession, Session
 from tenancy.startup import Parts, assemble, prepare_local, prepare_settings, require_inline_bytes
@@ -235,6 +236,17 @@ class SessionManager(Housekeeping):
         self._require_open()
         with translated():
             return erase_tenant(self._backend, self._cleaner, tenant=tenant)
+
+    def receipt(self, receipt_id: str) -> Receipt | None:
+        """
+        Tell the receipt of an erasure again, with what has become of the key-encryption keys since.
+
+        :returns: `None` if there is no such receipt.
+        :raises ConfigurationError: On PostgreSQL, without `maintenance_url`.
+        """
+        self._require_open()
+        with translated():
+            return find_receipt(self._backend, receipt_id)
 
     def close(self) -> None:
         """Close the database, the store and the keys. May be repeated; open sessions then raise `SessionNotFound`."""

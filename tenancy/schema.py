@@ -15,7 +15,7 @@ from tenancy.isolation import build_wall
 from tenancy.quotas import FIELDS
 
 #: The newest revision in `migrations/versions`. A test compares it with alembic's own idea of the head.
-HEAD_REVISION: Final = "0004"
+HEAD_REVISION: Final = "0005"
 VERSION_TABLE: Final = "tenancy_alembic_version"
 
 METADATA: Final = sa.MetaData(
@@ -44,6 +44,8 @@ CATALOGUE: Final = sa.Table(
     _id("catalogue_id"),
     _moment("created_at_us"),
     _moment("cleaned_at_us", nullable=True),
+    # SQLite only: the newest transaction that has overwritten pages, until the log was cut after it.
+    sa.Column("shredding_id", sa.String(32), nullable=True),
     sa.CheckConstraint("id = 1", name="single_row"),
 )
 
@@ -265,6 +267,7 @@ RECEIPTS: Final = sa.Table(
     sa.Column("results", sa.BigInteger, nullable=False),
     sa.Column("size_bytes", sa.BigInteger, nullable=False),
     sa.Column("keys_destroyed", sa.BigInteger, nullable=False),
+    sa.Column("key_ids", sa.Text, nullable=True),
     sa.CheckConstraint("level IN ('user', 'tenant')", name="level"),
 )
 

@@ -11,6 +11,7 @@ from tenancy.catalogue.audit import AuditTable
 from tenancy.catalogue.erasure import ErasureTable
 from tenancy.catalogue.identity import IdentityTable
 from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.receipts import ReceiptTable
 from tenancy.catalogue.reclaim import ReclaimTable
 from tenancy.catalogue.results import ResultTable
 from tenancy.catalogue.rotation import RotationTable
@@ -38,7 +39,8 @@ class Catalogue:
         self.results = ResultTable(access, moments, defaults)
         self.administration = AdministrationTable(access, moments, defaults)
         self.reclaim = ReclaimTable(access, moments)
-        self.erasure = ErasureTable(access, moments)
+        self.receipts = ReceiptTable(access, moments)
+        self.erasure = ErasureTable(access, self.receipts)
         self.rotation = RotationTable(access, moments)
         self.audit = AuditTable(access, moments)
 

@@ -9,15 +9,25 @@ statement's own predicates are the only one.
 from contextlib import AbstractContextManager
 from typing import Final
 
+import sqlalchemy as sa
+
 from stores.database import OUTER_SETTING
-from stores.sql import Database, Transaction
+from stores.names import mint_name
+from stores.sql import Database, Statement, Transaction
 from stores.transactions import LocalSettings
 from tenancy.errors import ConfigurationError
 from tenancy.isolation import TENANT_ID_SETTING, TENANT_NAME_SETTING
+from tenancy.schema import CATALOGUE
 
 _NO_MAINTENANCE: Final = (
     "This works on all tenants, which only the maintenance role may; set maintenance_url (`tenancy init` makes the "
     "role)."
+)
+
+_MARK: Final = Statement(CATALOGUE.update().values(shredding_id=sa.bindparam("shredding_id")))
+_READ_MARK: Final = Statement(sa.select(CATALOGUE.c.shredding_id))
+_UNMARK: Final = Statement(
+    CATALOGUE.update().where(CATALOGUE.c.shredding_id == sa.bindparam("shredding_id")).values(shredding_id=sa.null())
 )
 
 
@@ -71,6 +81,28 @@ class Access:
         """
         self.require_across()
         return self.database.writing(snapshot=snapshot)
+
+    def mark_shredding(self, transaction: Transaction) -> None:
+        """
+        Note that a transaction overwrites pages, so that SQLite's log is cut after it, by whomever. See `shredding_id`.
+
+        In that transaction itself: whoever carries out an erasure may die before the cut.
+        """
+        if self.database.is_sqlite:
+            transaction.execute(_MARK, shredding_id=mint_name())
+
+    def shredding_id(self) -> str | None:
+        """Return the mark of the newest transaction after which the log was not cut yet. `None` on PostgreSQL."""
+        if not self.database.is_sqlite:
+            return None
+        with self.database.reading() as transaction:
+            row = transaction.one(_READ_MARK)
+        return None if row is None else row[0]
+
+    def unmark_shredding(self, shredding_id: str) -> None:
+        """Note that the log was cut after this mark was read. A newer one stays."""
+        with self.database.writing() as transaction:
+            transaction.execute(_UNMARK, shredding_id=shredding_id)
 
     def require_across(self) -> None:
         """Refuse what works on all tenants where this role may not, with a `ConfigurationError`."""

@@ -10,6 +10,7 @@ from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import effective_limits, lock_owner, read_counters, read_limits, usage, write_limits
 from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments, now_us
+from tenancy.catalogue.receipts import HungOn, hung_on
 from tenancy.catalogue.sessions import Ids, end_session
 from tenancy.catalogue.tenants import find_tenant
 from tenancy.quotas import Limits, Usage
@@ -92,11 +93,11 @@ class AdministrationTable:
         return True
 
     @even_on_a_full_disk
-    def end(self, scope: Scope) -> tuple[Ids, int] | None:
+    def end(self, scope: Scope) -> tuple[Ids, int, list[HungOn]] | None:
         """
         End the session of this scope, if there is one, and destroy its keys. One that has expired counts.
 
-        :returns: Its ids and how many keys were destroyed.
+        :returns: Its ids, how many keys were destroyed, and what they had hung on.
         """
         with self._access.writing_named(scope.tenant, shred=True) as transaction:
             owner = self._find(transaction, tenant=scope.tenant, user=scope.user, session=None)
@@ -107,7 +108,9 @@ class AdministrationTable:
             row = transaction.one(_FIND_REMAINS, tenant_id=tenant_id, user_id=user_id, session=scope.session)
             if row is None:
                 return None
-            return Ids(tenant_id, user_id, row[0]), end_session(transaction, tenant_id, row[0])
+            self._access.mark_shredding(transaction)
+            hung = hung_on(transaction, tenant_id, session_id=row[0])
+            return Ids(tenant_id, user_id, row[0]), end_session(transaction, tenant_id, row[0]), hung
 
     def _usage(self, transaction: Transaction, owner: Owner) -> Usage:
         counters = read_counters(transaction, owner.tenant_id, owner.owner_id)

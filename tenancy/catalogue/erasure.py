@@ -1,12 +1,12 @@
 """
-Erasing users and tenants in SQL: begin, resume, finish; and the receipts.
+Erasing users and tenants in SQL: begin, resume, finish.
 
 An erasure begins in one transaction that destroys the wrapped keys and ends every session. Whoever comes next, this
 process or a cleanup, finds the owner in state `erasing` with its receipt and carries on.
 """
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 
@@ -15,10 +15,10 @@ from stores.sql import Statement, Transaction
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import close_counters, remove_all_limits, remove_counters
 from tenancy.catalogue.full_disk import even_on_a_full_disk
-from tenancy.catalogue.moments import Moments, now_us
+from tenancy.catalogue.receipts import HungOn, ReceiptTable, hung_on
 from tenancy.catalogue.sessions import end_session
 from tenancy.catalogue.tenants import find_tenant
-from tenancy.schema import RECEIPTS, SESSIONS, TENANT_KEYS, TENANTS, USERS
+from tenancy.schema import SESSIONS, TENANT_KEYS, TENANTS, USERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,6 @@ class Erasing:
     tenant_id: str
     user_id: str | None
     receipt_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReceiptRow:
-    """A receipt as it stands. Moments in microseconds since 1970."""
-
-    receipt_id: str
-    level: str
-    started_at_us: int
-    finished_at_us: int | None
-    users: int
-    sessions: int
-    results: int
-    size_bytes: int
-    keys_destroyed: int
 
 
 _tenant_id: Final = sa.bindparam("tenant_id", type_=sa.String)
@@ -107,51 +92,14 @@ _DELETE_USER: Final = Statement(
     USERS.delete().where(*_of_user, USERS.c.state == "erasing").returning(USERS.c.receipt_id)
 )
 _DELETE_TENANT: Final = Statement(TENANTS.delete().where(_of_tenant, TENANTS.c.state == "erasing"))
-_OPEN_RECEIPT: Final = Statement(
-    RECEIPTS.insert().values(
-        tenant_id=_tenant_id,
-        receipt_id=sa.bindparam("new_receipt_id"),
-        level=sa.bindparam("level"),
-        started_at_us=now_us(),
-        users=0,
-        sessions=0,
-        results=0,
-        size_bytes=0,
-        keys_destroyed=sa.bindparam("keys"),
-    )
-)
-_of_receipt = (RECEIPTS.c.tenant_id == _tenant_id, RECEIPTS.c.receipt_id == sa.bindparam("old_receipt_id"))
-_COUNT_KEYS: Final = Statement(
-    RECEIPTS.update()
-    .where(*_of_receipt)
-    .values(keys_destroyed=RECEIPTS.c.keys_destroyed + sa.bindparam("keys", type_=sa.BigInteger))
-)
-_CLOSE_RECEIPT: Final = Statement(
-    RECEIPTS.update()
-    .where(*_of_receipt, RECEIPTS.c.finished_at_us.is_(None))
-    .values(finished_at_us=now_us(), users=RECEIPTS.c.users + sa.bindparam("add_users", type_=sa.BigInteger))
-)
-_READ_RECEIPT: Final = Statement(
-    sa.select(
-        RECEIPTS.c.receipt_id,
-        RECEIPTS.c.level,
-        RECEIPTS.c.started_at_us,
-        RECEIPTS.c.finished_at_us,
-        RECEIPTS.c.users,
-        RECEIPTS.c.sessions,
-        RECEIPTS.c.results,
-        RECEIPTS.c.size_bytes,
-        RECEIPTS.c.keys_destroyed,
-    ).where(*_of_receipt)
-)
 
 
 class ErasureTable:
-    """Erasures and their receipts. Each method is one transaction or one query."""
+    """Erasures. Each method is one transaction or one query."""
 
-    def __init__(self, access: Access, moments: Moments) -> None:
+    def __init__(self, access: Access, receipts: ReceiptTable) -> None:
         self._access = access
-        self._moments = moments
+        self._receipts = receipts
 
     @even_on_a_full_disk
     def begin_user(self, *, tenant: str, user: str) -> list[Erasing]:
@@ -174,12 +122,13 @@ class ErasureTable:
         if state == "erasing" and receipt_id is not None:
             return Erasing(tenant_id, user_id, receipt_id)
         receipt_id = mint_name()
-        keys = self._end_all(transaction, tenant_id, user_id)
+        self._access.mark_shredding(transaction)
+        keys, hung = self._end_all(transaction, tenant_id, user_id)
         # From here on no session of this user can be created either: its counters refuse the charge. One that came
         # between the query above and this lock is left to `end_rest`: a session is never locked after its owners.
         close_counters(transaction, tenant_id, user_id)
         transaction.execute(_MARK_USER, tenant_id=tenant_id, user_id=user_id, new_receipt_id=receipt_id)
-        self._open_receipt(transaction, tenant_id, receipt_id, "user", keys)
+        self._receipts.open(transaction, tenant_id, receipt_id, level="user", keys=keys, hung=hung)
         return Erasing(tenant_id, user_id, receipt_id)
 
     @even_on_a_full_disk
@@ -200,14 +149,15 @@ class ErasureTable:
         receipt_id = mint_name()
         # Users before sessions, which is the order in which the erasure of one user locks them.
         transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
-        keys = self._end_all(transaction, tenant_id)
+        self._access.mark_shredding(transaction)
+        keys, hung = self._end_all(transaction, tenant_id)
         for user_id, _ in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
             close_counters(transaction, tenant_id, user_id)
         # As with a user: who came meanwhile is left to `end_rest`, and unreadable without the tenant's keys.
         close_counters(transaction, tenant_id, tenant_id)
         keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
         transaction.execute(_MARK_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
-        self._open_receipt(transaction, tenant_id, receipt_id, "tenant", keys)
+        self._receipts.open(transaction, tenant_id, receipt_id, level="tenant", keys=keys, hung=hung)
         return Erasing(tenant_id, None, receipt_id)
 
     @even_on_a_full_disk
@@ -222,19 +172,25 @@ class ErasureTable:
         with self._access.writing(tenant_id, shred=True) as transaction:
             if user_id is None:
                 transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
-                keys = self._end_all(transaction, tenant_id)
-            else:
-                keys = self._end_all(transaction, tenant_id, user_id)
+            keys, hung = self._end_all(transaction, tenant_id, user_id)
             if keys:
-                transaction.execute(_COUNT_KEYS, tenant_id=tenant_id, old_receipt_id=receipt_id, keys=keys)
+                self._access.mark_shredding(transaction)
+                self._receipts.count_keys(transaction, tenant_id, receipt_id, keys=keys, hung=hung)
 
-    def _end_all(self, transaction: Transaction, tenant_id: str, user_id: str | None = None) -> int:
+    def _end_all(self, transaction: Transaction, tenant_id: str, user_id: str | None = None) -> tuple[int, set[HungOn]]:
         live = (
             transaction.all(_LIVE_OF_TENANT, tenant_id=tenant_id)
             if user_id is None
             else transaction.all(_LIVE_OF_USER, tenant_id=tenant_id, user_id=user_id)
         )
-        return sum(end_session(transaction, tenant_id, session) for (session,) in live)
+        # A tenant's keys go too, whatever hangs on them.
+        hung = set(hung_on(transaction, tenant_id)) if user_id is None else set()
+        keys = 0
+        for (session_id,) in live:
+            if user_id is not None:
+                hung.update(hung_on(transaction, tenant_id, session_id=session_id))
+            keys += end_session(transaction, tenant_id, session_id)
+        return keys, hung
 
     def unfinished(self) -> list[Erasing]:
         """Return the erasures of all tenants that were begun and not finished, by whomever."""
@@ -256,6 +212,7 @@ class ErasureTable:
                 if erasing.user_id is not None
                 else [row[0] for row in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id)]
             )
+            self._access.mark_shredding(transaction)
             # Each user counts on the receipt of its own erasure: usually this one.
             counted = {erasing.receipt_id: 0}
             for user_id in users:
@@ -267,20 +224,5 @@ class ErasureTable:
                 remove_counters(transaction, tenant_id, tenant_id)
                 remove_all_limits(transaction, tenant_id)
                 transaction.execute(_DELETE_TENANT, tenant_id=tenant_id)
-            now = self._moments.parameter()
             for receipt_id, count in counted.items():
-                transaction.execute(
-                    _CLOSE_RECEIPT, tenant_id=tenant_id, old_receipt_id=receipt_id, add_users=count, now_us=now
-                )
-
-    def receipt(self, erasing: Erasing) -> ReceiptRow:
-        """Return the receipt of an erasure as it stands."""
-        with self._access.reading(erasing.tenant_id) as transaction:
-            row = transaction.one(_READ_RECEIPT, tenant_id=erasing.tenant_id, old_receipt_id=erasing.receipt_id)
-        if row is None:
-            raise LookupError("The receipt of this erasure is missing.")
-        return ReceiptRow(*row)
-
-    def _open_receipt(self, transaction: Transaction, tenant_id: str, receipt_id: str, level: str, keys: int) -> None:
-        values: dict[str, Any] = {"tenant_id": tenant_id, "new_receipt_id": receipt_id, "level": level, "keys": keys}
-        transaction.execute(_OPEN_RECEIPT, now_us=self._moments.parameter(), **values)
+                self._receipts.close(transaction, tenant_id, receipt_id, users=count)

@@ -92,6 +92,8 @@ class ReclaimTable:
         with self._access.writing(ids.tenant_id, shred=shred) as transaction:
             if transaction.one(sql.LOCK, **only) is None:
                 return Removed()
+            if shred:
+                self._access.mark_shredding(transaction)
             count = transaction.execute(sql.DELETE_RESULTS, **only)
             drop(transaction)
             # Its keys went when it ended; this call only makes sure, for a session ended by hand.

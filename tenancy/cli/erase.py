@@ -1,6 +1,9 @@
-"""`tenancy erase`: a user or a tenant, for good, with a receipt."""
+"""`tenancy erase`: a user or a tenant, for good, with a receipt that can be asked for again."""
 
 from contextlib import closing
+from typing import Annotated
+
+import typer
 
 from tenancy.cli.consent import DryRunOption, YesOption, ask, require_terminal
 from tenancy.cli.exits import ExitCode, Refusal
@@ -26,6 +29,19 @@ def tenant(
 ) -> None:
     """Erase a tenant with all users, sessions and results. An interrupted erasure resumes under its receipt."""
     _erase(invocation, tenant=tenant, user=None, dry_run=dry_run, yes=yes)
+
+
+def receipt(
+    invocation: Invocation,
+    *,
+    receipt_id: Annotated[str, typer.Argument(help="As the erasure has printed it.", show_default=False)],
+) -> None:
+    """Show the receipt of an erasure again, with how far it reaches by now."""
+    with closing(invocation.place().open()) as manager:
+        found = manager.receipt(receipt_id)
+    if found is None:
+        raise Refusal("There is no such receipt.", code=ExitCode.NOT_FOUND)
+    show_receipt(invocation.output, found)
 
 
 def _erase(invocation: Invocation, *, tenant: str, user: str | None, dry_run: bool, yes: bool) -> None:

@@ -47,7 +47,7 @@ def show_forecast(output: Output, forecast: Forecast) -> None:
 
 
 def show_receipt(output: Output, receipt: "Receipt") -> None:
-    """Print the receipt of a deletion."""
+    """Print the receipt of a deletion. Key ids are in it: of a key service, they name its account."""
     document = {
         "dry_run": False,
         "receipt_id": receipt.receipt_id,
@@ -57,8 +57,10 @@ def show_receipt(output: Output, receipt: "Receipt") -> None:
         "results": receipt.results,
         "used_bytes": receipt.used_bytes,
         "keys_destroyed": receipt.keys_destroyed,
+        "key_ids": list(receipt.key_ids),
         "started_at": receipt.started_at,
         "finished_at": receipt.finished_at,
+        "reached": receipt.reached,
         "statement": receipt.statement,
     }
     output.show(
@@ -72,8 +74,10 @@ def show_receipt(output: Output, receipt: "Receipt") -> None:
                 "results": str(receipt.results),
                 "used bytes": size(receipt.used_bytes),
                 "keys destroyed": str(receipt.keys_destroyed),
+                "which hung on": ", ".join(receipt.key_ids),
                 "started": moment(receipt.started_at),
                 "finished": moment(receipt.finished_at),
+                "reached": receipt.reached or "",
                 "statement": receipt.statement,
             }
         ),

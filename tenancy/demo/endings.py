@@ -12,9 +12,9 @@ from tenancy.demo.canaries import occurring
 from tenancy.demo.conversations import Conversation
 from tenancy.demo.house import House
 from tenancy.demo.people import SESSION, Person
-from tenancy.erase import Receipt
 from tenancy.errors import ResultNotFound, SessionNotFound
 from tenancy.quotas import Lifetime, Usage
+from tenancy.receipts import Receipt
 from tenancy.session import Session
 
 _BRIEF: Final = "brief"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, final
 
 from stores.locks import ProcessLock
-from tenancy.errors import ConfigurationError, KeyUnavailable, ResultCorrupt
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
 from tenancy.keys.aws_calls import CORRUPT, ODD, OPENING, REWRAPPING, USING, asked, unlogged
 from tenancy.keys.locations import KMS_KEY, KMS_KEY_ARN
 from tenancy.keys.material import KEY_BYTES, SecretKey
@@ -193,6 +193,19 @@ class AwsKmsProvider:
             DestinationEncryptionAlgorithm=_ALGORITHM,
         )
         return self._wrapped(answer)
+
+    def is_destroyed(self, key_id: str) -> bool | None:
+        """
+        See `TellingKeyProvider`. Needs `kms:DescribeKey`.
+
+        Of a multi-Region key that is gone here a replica may be left elsewhere, with the same key in it.
+        """
+        stored = self._stored_key(WrappedKey(key_id, b""))
+        try:
+            asked(self._client().describe_key, OPENING, KeyId=stored)
+        except KeyDestroyed:
+            return None if stored.rpartition("/")[2].startswith("mrk-") else True
+        return False
 
     def close(self) -> None:
         """Close the connections. There is no secret to forget: credentials are boto3's."""

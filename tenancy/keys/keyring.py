@@ -17,7 +17,7 @@ from tenancy.keys.check_values import make_check_value, require_check_value, req
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, rewrap_key
+from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, is_destroyed, rewrap_key
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 from tenancy.sealing.context import bound_context
 
@@ -242,6 +242,14 @@ class Keyring:
             # Two threads may both do so; neither goes on before the answer.
             require_one(self._provider, *owed)
             self._owed = None
+
+    def is_destroyed(self, provider: str, key_id: str) -> bool | None:
+        """
+        Tell whether a key-encryption key is gone for good.
+
+        :returns: `None` if that cannot be told: the provider is another one, does not answer, or knows no such thing.
+        """
+        return is_destroyed(self._provider, key_id) if provider == self._provider.name else None
 
     def close(self) -> None:
         """Overwrite all keys that are kept, and close the provider."""

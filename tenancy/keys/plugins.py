@@ -8,7 +8,7 @@ from tenancy.keys.abilities import generation_of, keys_of
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import BUILT_IN, PROVIDER_NAME, RESERVED
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
+from tenancy.keys.providers import KeyProvider, WrappedKey, is_destroyed, rewrap_key
 
 #: The group of entry points. Each is a name and a callable that takes the rest of the setting and returns a provider.
 GROUP: Final = "haystack_tenancy.key_providers"
@@ -95,6 +95,11 @@ class GuardedProvider:
     def rewrap(self, wrapped: WrappedKey, *, context: bytes, new_context: bytes) -> WrappedKey:
         """See `rewrap_key`."""
         return _guarded(lambda: _fitting(rewrap_key(self._provider, wrapped, context=context, new_context=new_context)))
+
+    def is_destroyed(self, key_id: str) -> bool | None:
+        """See `is_destroyed`. Whatever is no clear answer is none."""
+        answer = _guarded(lambda: is_destroyed(self._provider, key_id))
+        return answer if isinstance(answer, bool) else None
 
     def close(self) -> None:
         """See `KeyProvider`. An error of the provider's is nobody's any more."""

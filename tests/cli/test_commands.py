@@ -298,6 +298,14 @@ def test_a_user_is_erased_with_a_receipt(run: Run, filled: Path) -> None:
     assert "ann" not in json.dumps(done.json)
     assert _names(run, filled, *ACME) == []
     assert run(*options, "--yes").code == 4
+    (key,) = json.loads((filled / "keys.json").read_text())["keys"]
+    assert (done.json["key_ids"], done.json["reached"]) == ([f"file:{key['id']}"], "removed")
+    again = run("erase", "receipt", "--data", filled, done.json["receipt_id"], "--output", "json")
+    assert (again.code, again.json) == (0, done.json)
+    shown = run("erase", "receipt", "--data", filled, done.json["receipt_id"])
+    assert f"file:{key['id']}" in shown.out
+    unknown = run("erase", "receipt", "--data", filled, "a" * 32)
+    assert (unknown.code, unknown.out, unknown.err) == (4, "", "Error: There is no such receipt.\n")
 
 
 def test_a_tenant_is_erased_and_others_stay(run: Run, filled: Path) -> None:

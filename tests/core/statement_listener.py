@@ -32,6 +32,7 @@ ACROSS_TENANTS: Final[Mapping[str, str]] = {
     "database.rooms_after": "verify and sweep go through all rooms of a store",
     "erasure._UNFINISHED_TENANTS": "cleanup resumes whatever erasure was interrupted",
     "erasure._UNFINISHED_USERS": "cleanup resumes whatever erasure was interrupted",
+    "receipts._FIND": "a receipt is asked for by whoever knows nothing but its id",
     "reclaim_statements.COUNT_RESULTS": "a dry cleanup counts",
     "reclaim_statements.COUNT_SESSIONS": "a dry cleanup counts",
     "reclaim_statements.ENDED": "cleanup claims whatever has ended",

@@ -145,7 +145,7 @@ def test_a_row_of_another_tenants_can_be_neither_written_nor_given_away(two: Two
             "INSERT INTO tenancy_usage VALUES (%s, 'o', 0, 1, 0, 0, 0, 0)",
             "INSERT INTO tenancy_limits (tenant_id, owner_id) VALUES (%s, 'o')",
             "INSERT INTO tenancy_blobs VALUES (%s, 'i', 'n', 1, '')",
-            "INSERT INTO tenancy_receipts VALUES (%s, 'r', 'user', 1, NULL, 0, 0, 0, 0, 0)",
+            "INSERT INTO tenancy_receipts VALUES (%s, 'r', 'user', 1, NULL, 0, 0, 0, 0, 0, NULL)",
             "INSERT INTO tenancy_tenant_keys VALUES (%s, 9, 'p', 'k', '', 1)",
         ):
             two.enter(connection, "acme")

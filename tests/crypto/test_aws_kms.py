@@ -12,7 +12,7 @@ from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, Res
 from tenancy.keys import aws_kms
 from tenancy.keys.aws_kms import AwsKmsProvider
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import UnknownKey, WrappedKey, open_key_provider, rewrap_key
+from tenancy.keys.providers import UnknownKey, WrappedKey, is_destroyed, open_key_provider, rewrap_key
 from tests.crypto.kms import REAL_CLIENT, REGION, SERVICE_TEXT, running
 from tests.forked import in_a_child
 
@@ -200,6 +200,33 @@ def test_a_key_of_several_regions_is_asked_where_we_are():
     provider = AwsKmsProvider(ARN, new_client=lambda: client)
     provider.unwrap(WrappedKey(replica.replace(REGION, "us-east-1"), b"data"), context=CONTEXT).close()
     assert client.sent[0]["KeyId"] == replica
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [(None, False), ("NotFoundException", True), ("AccessDeniedException", None), ("SomethingNewException", None)],
+)
+def test_the_service_tells_what_has_become_of_a_key_or_it_is_not_known(kms, provider, key, fault, told):
+    key_id = provider.wrap(key, context=CONTEXT).key_id
+    kms.fault = fault
+    assert is_destroyed(provider, key_id) is told
+
+
+def test_a_key_that_waits_for_its_deletion_can_be_had_back(kms, key):
+    key_id = kms.create_key()
+    kms.admin.schedule_key_deletion(KeyId=key_id[-36:], PendingWindowInDays=7)
+    assert is_destroyed(kms.provider(key_id), key_id) is False
+
+
+def test_a_key_that_may_have_replicas_elsewhere_or_is_anothers_is_not_called_destroyed(kms, provider, key):
+    home = provider.wrap(key, context=CONTEXT).key_id.rpartition("/")[0]
+    kms.requests.clear()
+    kms.fault = "NotFoundException"
+    assert is_destroyed(provider, f"{home}/mrk-{'0' * 32}") is None
+    assert len(kms.requests) == 1
+    for other in ("", "text", ARN.replace(REGION, "us-east-1"), f"{home}/"):
+        assert is_destroyed(provider, other) is None
+    assert len(kms.requests) == 1
 
 
 AWAY = {

@@ -11,6 +11,7 @@ from tenancy.keys.providers import (
     KeysetProvider,
     UnknownKey,
     WrappedKey,
+    is_destroyed,
     open_key_provider,
     rewrap_key,
 )
@@ -206,6 +207,31 @@ def test_an_error_of_ours_is_what_it_is(open_other, error):
         provider.unwrap(WRAPPED, context=b"c")
     assert refusal.value is error
     assert error.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(True, True), (False, False), ("yes", None), (1, None), (KeyUnavailable("x"), None), (OSError(CANARY), None)],
+)
+def test_what_has_become_of_a_key_is_a_clear_answer_or_none(install, answer, told):
+    class Telling(Provider):
+        def is_destroyed(self, key_id):
+            return self._answered("is_destroyed")
+
+    install(other=lambda rest: Telling(is_destroyed=answer))
+    assert is_destroyed(open_key_provider("other:rest"), "id") is told
+
+
+class Silent(Provider):
+    """Tells nothing of its keys."""
+
+    is_destroyed = None
+
+
+def test_a_provider_need_not_tell_what_has_become_of_a_key(install):
+    install(other=lambda rest: Silent())
+    assert is_destroyed(open_key_provider("other:rest"), "id") is None
+    assert is_destroyed(open_key_provider("none:"), "id") is None
 
 
 def test_closing_never_fails_and_a_repr_shows_nothing(open_other):

@@ -408,6 +408,12 @@ def test_one_key_at_hand_of_several_is_enough_and_a_wrong_one_is_too_much():
         keyring.new_tenant_key(tenant_id="t")
 
 
+def test_of_a_key_of_another_provider_nothing_is_known():
+    keyring = Keyring(CountingProvider())
+    assert keyring.is_destroyed("file", "a") is False
+    assert keyring.is_destroyed("env", "a") is None
+
+
 @pytest.mark.case(43)
 def test_a_keyring_shows_no_key_and_is_not_copied(keyring, rows):
     opened = bytes_of(keyring.session_key(*rows, **IDS))

@@ -419,6 +419,13 @@ def test_a_key_that_may_not_be_used_says_how_and_not_that_anything_is_corrupt(op
     assert refusal.value.retryable == (error is not KeyDestroyed)
 
 
+def test_a_keyset_tells_which_of_its_keys_are_gone_for_good(open_keyset):
+    provider = open_keyset(entry("a"), entry("b", "enabled"), entry("c", "disabled"), entry("d", "destroyed"))
+    assert [provider.is_destroyed(key_id) for key_id in "abcd"] == [False, False, False, True]
+    # One that was taken out may be kept elsewhere.
+    assert provider.is_destroyed("e") is None
+
+
 def test_another_key_of_the_same_id_opens_nothing(open_keyset):
     wrapped = open_keyset(entry("a")).wrap(SecretKey(CANARY), context=CONTEXT)
     with pytest.raises(ResultCorrupt):
