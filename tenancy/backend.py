@@ -11,8 +11,9 @@ from stores.errors import BlobCorrupt, StoreError
 from stores.sql import Transaction
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.sessions import Ids
-from tenancy.keys.keyring import Keyring, SessionKey, TenantKey
+from tenancy.keys.keyring import Keyring
 from tenancy.keys.material import SecretKey
+from tenancy.keys.stored import SessionKey, TenantKey
 
 #: How long moving an idle expiry may wait for a lock.
 _TOUCH_PATIENCE_SECONDS: Final = 0.2

@@ -6,7 +6,7 @@ from typing import Any
 
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.sessions import Ids
-from tenancy.keys.keyring import SessionKey, TenantKey
+from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.references import Reference
 from tenancy.sealing.envelope import Envelope
 

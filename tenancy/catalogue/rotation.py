@@ -16,7 +16,7 @@ from tenancy.catalogue.access import Access
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.sessions import Ids
 from tenancy.catalogue.tenants import find_tenant
-from tenancy.keys.keyring import SessionKey, TenantKey
+from tenancy.keys.stored import SessionKey, TenantKey
 
 #: Whose keys are replaced by new ones. Below a key-encryption key, which is the provider's.
 Below = Literal["tenant", "session"]
@@ -180,6 +180,7 @@ class RotationTable:
         """
         done = 0
         with self._access.writing(tenant_id, shred=True) as transaction:
+            self._access.mark_shredding(transaction)
             for each in keys:
                 which = {
                     "tenant_id": tenant_id,
@@ -203,6 +204,7 @@ class RotationTable:
             transaction.all(sql.LOCK_OLD_TENANT_KEYS, tenant_id=tenant_id, new_version=newest)
             if transaction.one(sql.ANY_UNDER_OLD, tenant_id=tenant_id, new_version=newest) is not None:
                 return None
+            self._access.mark_shredding(transaction)
             transaction.execute(sql.RAISE_FLOOR, tenant_id=tenant_id, new_version=newest)
             return transaction.execute(sql.DROP_OLD_TENANT_KEYS, tenant_id=tenant_id, new_version=newest)
 
@@ -259,6 +261,7 @@ class RotationTable:
         :returns: Whether this call did it; `False` if somebody else had, or it is gone.
         """
         with self._access.writing(tenant_id, shred=True) as transaction:
+            self._access.mark_shredding(transaction)
             changed = transaction.execute(
                 sql.REPLACE_TENANT_KEY,
                 tenant_id=tenant_id,

@@ -11,7 +11,7 @@ from tenancy.catalogue.access import Access
 from tenancy.catalogue.counters import Charge, charge, close_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.tenants import TenantTable
-from tenancy.keys.keyring import SessionKey, TenantKey
+from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.quotas import Limits
 from tenancy.scope import Scope
 

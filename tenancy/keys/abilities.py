@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
+from tenancy.errors import KeyUnavailable
 from tenancy.keys.keyset import KeyInfo
 
 
@@ -30,6 +31,18 @@ class ListingKeyProvider(Protocol):
         """
 
 
+class TellingKeyProvider(Protocol):
+    """A `KeyProvider` that can tell what has become of a key."""
+
+    def is_destroyed(self, key_id: str) -> bool | None:
+        """
+        Tell whether a key is gone for good, so that nothing it wrapped can be opened by anybody.
+
+        :returns: `None` if that cannot be told, as of a key it has never known.
+        :raises KeyUnavailable: If the provider does not answer, or does not let us.
+        """
+
+
 def generation_of(provider: object) -> Hashable:
     """
     Ask a provider for its generation. Of one that has none it stays the same.
@@ -50,3 +63,18 @@ def keys_of(provider: object) -> tuple[KeyInfo, ...] | None:
     """
     keys: Any = getattr(provider, "keys", None)
     return keys() if callable(keys) else None
+
+
+def is_destroyed(provider: object, key_id: str) -> bool | None:
+    """
+    Ask a provider whether a key is gone for good.
+
+    :returns: `None` if that cannot be told, now or at all.
+    """
+    ask: Callable[[str], bool | None] | None = getattr(provider, "is_destroyed", None)
+    if ask is None:
+        return None
+    try:
+        return ask(key_id)
+    except KeyUnavailable:
+        return None

@@ -7,52 +7,23 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 import time
 from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
-from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
 from tenancy.keys.cache import KeyCache
 from tenancy.keys.check_values import make_check_value, require_check_value, require_one
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, is_destroyed, rewrap_key
+from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, rewrap_key
+from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 from tenancy.sealing.context import bound_context
 
 _TENANT_LABEL: Final = "haystack-tenancy tenant key v1"
 _SESSION_LABEL: Final = "haystack-tenancy session key v1"
-
-
-@dataclass(frozen=True, slots=True)
-class TenantKey:
-    """
-    A tenant's key as the catalogue keeps it.
-
-    :param provider: The name of the provider that wrapped it.
-    :param key_id: Which of the provider's keys did.
-    :param floor: Which version the tenant's last rotation has left as the oldest one.
-    """
-
-    version: int
-    provider: str
-    key_id: str
-    wrapped: bytes = field(repr=False)
-    floor: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SessionKey:
-    """
-    A session's key as the catalogue keeps it.
-
-    :param tenant_key_version: Which of the tenant's keys wrapped it.
-    """
-
-    version: int
-    tenant_key_version: int
-    wrapped: bytes = field(repr=False)
 
 
 class Keyring:

@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, NoReturn, TypeVar, final
 
 from tenancy.errors import ConfigurationError, KeyUnavailable, TenancyError
-from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import BUILT_IN, PROVIDER_NAME, RESERVED
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import KeyProvider, WrappedKey, is_destroyed, rewrap_key
+from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
 
 #: The group of entry points. Each is a name and a callable that takes the rest of the setting and returns a provider.
 GROUP: Final = "haystack_tenancy.key_providers"

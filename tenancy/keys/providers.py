@@ -31,7 +31,6 @@ __all__ = [
     "UnknownKey",
     "WrappedKey",
     "create_key_file",
-    "is_destroyed",
     "open_key_provider",
     "rewrap_key",
 ]
@@ -125,33 +124,6 @@ def rewrap_key(provider: KeyProvider, wrapped: WrappedKey, *, context: bytes, ne
         return provider.wrap(key, context=new_context)
 
 
-class TellingKeyProvider(KeyProvider, Protocol):
-    """A provider that can tell what has become of a key. None has to; see `is_destroyed`."""
-
-    def is_destroyed(self, key_id: str) -> bool | None:
-        """
-        Tell whether a key is gone for good, so that nothing it wrapped can be opened by anybody.
-
-        :returns: `None` if that cannot be told, as of a key it has never known.
-        :raises KeyUnavailable: If the provider does not answer, or does not let us.
-        """
-
-
-def is_destroyed(provider: KeyProvider, key_id: str) -> bool | None:
-    """
-    Tell whether a provider's key is gone for good.
-
-    :returns: `None` if that cannot be told, now or at all.
-    """
-    ask: Callable[[str], bool | None] | None = getattr(provider, "is_destroyed", None)
-    if ask is None:
-        return None
-    try:
-        return ask(key_id)
-    except KeyUnavailable:
-        return None
-
-
 class KeysetProvider:
     """
     Wraps with the keys of a keyset.
@@ -197,8 +169,8 @@ class KeysetProvider:
 
     def is_destroyed(self, key_id: str) -> bool | None:
         """See `TellingKeyProvider`. A key that was taken out of the keyset may be kept elsewhere."""
-        entry = self._entries.get(key_id)
-        return None if entry is None else entry.key is None
+        states = {info.key_id: info.state for info in self._keyset.infos()}
+        return states[key_id] is KeyState.DESTROYED if key_id in states else None
 
     def close(self) -> None:
         """Overwrite all keys."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from tenancy.backend import Backend
 from tenancy.catalogue.identity import RootKey
 from tenancy.errors import KeyDestroyed, ResultCorrupt
-from tenancy.keys.keyring import TenantKey
 from tenancy.keys.providers import UnknownKey
+from tenancy.keys.stored import TenantKey
 from tenancy.rotation.report import Tally
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from tenancy.backend import Backend
+from tenancy.cleanup import Cleaner
 from tenancy.errors import SessionNotFound
 from tenancy.rotation.report import KeyLevel, Progress, RotationReport, Tally
 from tenancy.rotation.root import RootWork
@@ -60,6 +61,7 @@ class Rotator:
             tenant_id = backend.catalogue.rotation.tenant_id(tenant)
             if tenant_id is None:
                 raise SessionNotFound("There is no such tenant.")
+        self._backend = backend
         self._level = level
         self._tally = Tally(on_progress)
         self._work = _KINDS[level](backend, self._tally, tenant_id)
@@ -83,4 +85,6 @@ class Rotator:
             if left <= len(tally.failed) and work.is_finished():
                 break
         work.end(left)
+        # What was wrapped before stands in SQLite's log too.
+        Cleaner(self._backend).cut_log()
         return RotationReport(self._level, tally.changed, resumed, len(tally.failed), left)

@@ -3,7 +3,7 @@
 from stores.errors import Conflict
 from tenancy.catalogue.rotation import WrappedSessionKey
 from tenancy.catalogue.sessions import Ids
-from tenancy.keys.keyring import TenantKey
+from tenancy.keys.stored import TenantKey
 from tenancy.rotation.below import BelowWork
 
 

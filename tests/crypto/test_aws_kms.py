@@ -10,9 +10,10 @@ from botocore import exceptions
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
 from tenancy.keys import aws_kms
+from tenancy.keys.abilities import is_destroyed
 from tenancy.keys.aws_kms import AwsKmsProvider
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import UnknownKey, WrappedKey, is_destroyed, open_key_provider, rewrap_key
+from tenancy.keys.providers import UnknownKey, WrappedKey, open_key_provider, rewrap_key
 from tests.crypto.kms import REAL_CLIENT, REGION, SERVICE_TEXT, running
 from tests.forked import in_a_child
 

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.keys.keyring import Keyring, SessionKey, TenantKey
+from tenancy.keys.keyring import Keyring
 from tenancy.keys.keyset import parse_keyset
 from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import KeysetProvider, WrappedKey
+from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.sealing.envelope import Binding, Card, Envelope, open_card, open_whole, read_chars, seal
 from tests.crypto import second_reader
 from tests.crypto.conftest import BINDING, CARD
