@@ -143,7 +143,7 @@ def test_a_copy_taken_before_an_erasure_opens_as_far_as_the_receipt_says(
     assert "remain readable to whoever has them and the key-encryption key." in receipt.statement
     assert copy.reads(of_ann, **ANN)
     # Rotated, and nothing destroyed: the new key file has the old key in it.
-    old = rotate_root(make_manager, ledger)
+    old = rotate_root(make_manager)
     copy.take_key_file(make_manager)
     assert copy.reads(of_ann, **ANN)
     destroy(make_manager.key_file, old)
