@@ -48,6 +48,7 @@ TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     "SessionManager.delete_session": _OF_A_SESSION,
     "SessionManager.erase_user": _OF_A_USER,
     "SessionManager.erase_tenant": {"tenant": "identifier"},
+    "SessionManager.receipt": {"receipt_id": "receipt"},
     "Session.write": {"content": "content", "name": "key"},
     "Session.write_async": {"content": "content", "name": "key"},
     "Session.write_result": {"content": "content", "name": "key", "tool": "key", "media_type": "key"},

@@ -265,7 +265,7 @@ def test_every_transaction_that_overwrites_pages_leaves_a_mark_of_its_own(
     monkeypatch.setattr(Database, "writing", writing)
     ERASURES[level](manager)
     # Keys, the rows of each session, and those of the owner.
-    assert len(set(marks)) == transactions
+    assert len(set(marks) - {None}) == transactions
 
 
 @pytest.mark.parametrize("database_kind", ["sqlite"], indirect=True)

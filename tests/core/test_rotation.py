@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from stores.sql import Statement
-from tenancy import ConfigurationError, ResultCorrupt, SessionManager, SessionNotFound
+from tenancy import ConfigurationError, KeyUnavailable, ResultCorrupt, SessionManager, SessionNotFound
 from tenancy.catalogue.rotation import RotationTable
 from tenancy.catalogue.sessions import SessionTable
 from tests.conftest import ManagerFactory
@@ -77,6 +77,7 @@ def files(make_manager: ManagerFactory) -> dict[Path, tuple[bytes, int]]:
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in found}
 
 
+@pytest.mark.case(131)
 @pytest.mark.parametrize("level", LEVELS)
 def test_everybody_reads_and_writes_on_and_no_result_is_touched(make_manager: ManagerFactory, level: str) -> None:
     manager, other = make_manager(), make_manager()
@@ -167,6 +168,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return arm
 
 
+@pytest.mark.case(131)
 @pytest.mark.parametrize("level", ["tenant", "session"])
 @pytest.mark.parametrize("number", range(1, 7))
 def test_whoever_comes_next_carries_on_a_rotation_that_died_before_any_step(
@@ -240,6 +242,7 @@ def test_a_session_that_is_created_under_a_key_that_is_just_retired_is_created_a
     people.require_all(make_manager())
 
 
+@pytest.mark.case(40)
 @pytest.mark.parametrize("where", ["open", "read"])
 def test_keys_from_before_a_rotation_that_are_put_back_are_refused(
     make_manager: ManagerFactory, where: str, monkeypatch: pytest.MonkeyPatch
@@ -323,6 +326,37 @@ def test_several_at_once_share_the_work_and_make_one_key_each(make_manager: Mana
     assert {report.left for report in reports} == {0}
     people.require_all(make_manager())
     assert make_manager().key_report().due[level] == 0
+
+
+@pytest.mark.case(128, 131)
+def test_a_key_that_is_missing_is_listed_as_that_and_only_what_hangs_on_it_is_away(
+    make_manager: ManagerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenancy.rotation.rotator._PAUSE_SECONDS", 0)
+    manager = make_manager()
+    people = People(manager)
+    add_primary(make_manager.key_file)
+    assert manager.rotate_keys("root", tenant="acme").changed == 1
+    document = json.loads(make_manager.key_file.read_text())
+    old, new = document["keys"]
+    make_manager.key_file.write_text(json.dumps({**document, "keys": [new]}))
+    states = {key.key_id: (key.state, key.tenants) for key in manager.key_report().root_keys}
+    assert states == {old["id"]: ("unknown", 1), new["id"]: ("primary", 1)}
+    assert len(list(manager.sessions())) == 4
+    for (tenant, name), written in people.written.items():
+        for reference, text in written.items():
+            if tenant == "acme":
+                assert people.handles[tenant, name].read(reference) == text
+            else:
+                with pytest.raises(KeyUnavailable):
+                    people.handles[tenant, name].read(reference)
+    # Nothing that cannot be opened is removed or counted as done.
+    report = manager.rotate_keys("root")
+    assert (report.changed, report.failed, report.left) == (0, 1, 1)
+    assert manager.cleanup().complete
+    make_manager.key_file.write_text(json.dumps(document))
+    assert manager.rewrap_keys("root").changed == 1
+    people.require_all(make_manager())
 
 
 def test_without_the_role_that_works_across_tenants_only_one_tenants_keys_are_rotated(
