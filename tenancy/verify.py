@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from stores.blob import Namespace
 from stores.errors import BlobCorrupt, BlobNotFound, StoreError
-from tenancy.backend import Backend
+from tenancy.backend import Backend, names_of_rows
 from tenancy.catalogue.result_rows import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
@@ -103,17 +104,16 @@ class Verifier:
         binding = Binding(ids.tenant_id, ids.user_id, ids.session_id, stored.result_id)
         namespace = self._backend.namespace(ids, inline=stored.inline)
         try:
-            # Bytes before the key: whether they are there can be told while the key is away.
-            body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
             with self._backend.session_key(ids, stored.tenant_key, stored.session_key) as key:
                 open_card(stored.envelope, key=key, binding=binding)
+                body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
                 open_whole(stored.envelope, body, key=key, binding=binding)
         except BlobNotFound:
             problem = "missing_bytes"
         except (BlobCorrupt, ResultCorrupt):
             problem = "damaged"
         except (KeyUnavailable, KeyDestroyed):
-            problem = "no_key"
+            problem = _problem_without_key(namespace, stored)
         except StoreError:
             problem = "unreadable"
         else:
@@ -137,3 +137,19 @@ class Verifier:
             "interrupted": self._audit.stale(),
             "unfinished_erasure": len(self._backend.across.erasure.unfinished()),
         }
+
+
+def _problem_without_key(namespace: Namespace, stored: StoredResult) -> str:
+    # Whether bytes are there, and how many, can be told while the key is away. Nothing vouches for the row, though.
+    if type(stored.envelope.stored_bytes) is not int:
+        return "damaged"
+    try:
+        with names_of_rows():
+            namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
+    except BlobNotFound:
+        return "missing_bytes"
+    except BlobCorrupt:
+        return "damaged"
+    except StoreError:
+        return "unreadable"
+    return "no_key"

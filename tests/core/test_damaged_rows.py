@@ -37,11 +37,20 @@ def test_deleting_a_result_with_a_damaged_id_is_an_error_of_ours(session: Sessio
         session.delete(reference)
 
 
+def test_a_check_without_the_key_takes_a_damaged_id_for_damage(
+    make_manager: ManagerFactory, session: Session, ledger: Ledger
+) -> None:
+    session.write("x")
+    ledger.run("UPDATE tenancy_results SET result_id = 'damaged'")
+    kinds = [finding.kind for finding in make_manager(keys="none:").verify().findings]
+    assert kinds[0] == "damaged"
+
+
 @only_sqlite
 @pytest.mark.parametrize("column", ["size_bytes", "stored_bytes", "header", "card", "format", "suite", "kind", "codec"])
 @pytest.mark.parametrize("value", ["'abc'", "x'00ff'", "3.5", "''", "-1"])
 def test_a_column_of_another_type_is_damage(
-    manager: SessionManager, session: Session, ledger: Ledger, column: str, value: str
+    make_manager: ManagerFactory, manager: SessionManager, session: Session, ledger: Ledger, column: str, value: str
 ) -> None:
     reference = session.write("x" * 100)
     try:
@@ -58,6 +67,9 @@ def test_a_column_of_another_type_is_damage(
         with pytest.raises(ResultCorrupt):
             call()
     assert [finding.kind for finding in manager.verify().findings] in (["damaged"], ["damaged", "wrong_usage"])
+    # Without the key only the number of bytes can be told.
+    kind = "damaged" if column == "stored_bytes" else "no_key"
+    assert make_manager(keys="none:").verify().findings[0].kind == kind
 
 
 @only_sqlite
