@@ -92,9 +92,7 @@ class Access:
             transaction.execute(_MARK, shredding_id=mint_name())
 
     def shredding_id(self) -> str | None:
-        """Return the mark of the newest transaction after which the log was not cut yet. `None` on PostgreSQL."""
-        if not self.database.is_sqlite:
-            return None
+        """Return the mark of the newest transaction after which the log was not cut yet. PostgreSQL has none."""
         with self.database.reading() as transaction:
             row = transaction.one(_READ_MARK)
         return None if row is None else row[0]

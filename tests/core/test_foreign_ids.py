@@ -232,7 +232,7 @@ def test_an_erasure_under_ids_that_do_not_belong_together_erases_nothing(
 ) -> None:
     (erasing,) = backend.catalogue.erasure.begin_user(tenant="acme", user="bob")
     before = ledger.snapshot()
-    receipt = backend.catalogue.erasure.receipt(erasing)
+    receipt = backend.catalogue.receipts.read(erasing.tenant_id, erasing.receipt_id)
     ann, eve = people.ann.ids, people.eve.ids
     for foreign in (
         Erasing(eve.tenant_id, erasing.user_id, erasing.receipt_id),
@@ -242,7 +242,7 @@ def test_an_erasure_under_ids_that_do_not_belong_together_erases_nothing(
         backend.catalogue.erasure.end_rest(foreign)
         backend.catalogue.erasure.finish(foreign)
         with pytest.raises(LookupError):
-            backend.catalogue.erasure.receipt(foreign)
+            backend.catalogue.receipts.read(foreign.tenant_id, foreign.receipt_id)
         assert ledger.snapshot() == before
-    assert backend.catalogue.erasure.receipt(erasing) == receipt
+    assert backend.catalogue.receipts.read(erasing.tenant_id, erasing.receipt_id) == receipt
     assert manager.session(tenant="acme", user="ann", session="one").read(str(people.ann.reference)) == "x" * 100

@@ -55,6 +55,7 @@ _CORE: Final = _stage(
     "core",
     *("foreign_ids", "references", "listing", "lifetimes", "cleanup", "erasure", "verify", "limits", "quotas"),
     *("opening", "interrupted_writes", "interrupted_erasure", "tampering", "damaged_rows", "handles", "identifiers"),
+    "receipts",
     "rotation",
 )
 GROUPS: Final = (
