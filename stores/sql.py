@@ -26,6 +26,8 @@ __all__ = ["LOCK_WAIT_SECONDS", "Database", "LocalSettings", "Statement", "Trans
 
 #: How long one statement waits for a lock before the store counts as unavailable.
 LOCK_WAIT_SECONDS: Final = 30.0
+#: How long cutting SQLite's log waits for those who read it.
+_CUT_PATIENCE_SECONDS: Final = 1.0
 
 
 class Database:
@@ -183,7 +185,7 @@ class Database:
 
         :param truncate: Also cut the log to nothing, so that no overwritten page is left in it; under `"power"` for
             good when this returns.
-        :returns: Whether all of it was moved.
+        :returns: Whether all of it was moved. Not if somebody reads it for longer than a second.
         :raises StoreFull: If the disk is full even without the reserve. The log is as it was.
         """
         if not self.is_sqlite:
@@ -197,7 +199,12 @@ class Database:
 
     def _checkpoint(self, mode: str) -> bool:
         with self._checked_out() as connection, Asking(self.errors, connection):
-            busy, in_log, moved = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            # Whoever wants to write waits for this, while this waits for whoever reads.
+            connection.execute(f"PRAGMA busy_timeout={int(min(_CUT_PATIENCE_SECONDS, self.lock_wait_seconds) * 1000)}")
+            try:
+                busy, in_log, moved = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout={int(self.lock_wait_seconds * 1000)}")
             if mode == "TRUNCATE" and self.durability == "power":
                 # SQLite leaves that to chance: power loss may bring the log back, with what was overwritten since.
                 _sync_log(self.url.database or "")

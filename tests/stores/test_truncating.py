@@ -69,6 +69,21 @@ def test_under_process_nothing_is_synced(path: Path, synced: list[tuple[int, int
     assert synced == []
 
 
+@pytest.mark.timeout(20)
+def test_who_reads_the_log_for_long_keeps_nobody_from_writing_for_long(path: Path) -> None:
+    # With the patience of every other statement this would take half a minute.
+    with opened(path) as database, closing(Database(f"sqlite:///{path}")) as other:
+        with other.reading(snapshot=True) as reading:
+            assert reading.connection.execute("SELECT * FROM anything").fetchall() == []
+            with database.writing() as transaction:
+                transaction.connection.execute("INSERT INTO anything VALUES (1)")
+            assert not database.checkpoint(truncate=True)
+        # Everybody else waits for locks as long as before.
+        with database.reading() as transaction:
+            assert transaction.connection.execute("PRAGMA busy_timeout").fetchone() == (30_000,)
+        assert database.checkpoint(truncate=True)
+
+
 def test_syncing_the_log_takes_no_lock_of_sqlites_away(path: Path) -> None:
     with (
         opened(path, lock_wait_seconds=0) as database,
