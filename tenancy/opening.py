@@ -9,7 +9,7 @@ from tenancy.backend import Backend
 from tenancy.catalogue.sessions import Ids, NewSession, OpenedSession, Owners
 from tenancy.cleanup import Cleaner
 from tenancy.clock import to_us
-from tenancy.errors import QuotaExceeded, SessionNotFound, StorageUnavailable
+from tenancy.errors import KeyDestroyed, KeyUnavailable, QuotaExceeded, SessionNotFound, StorageUnavailable
 from tenancy.quotas import Lifetime, Limits
 from tenancy.scope import Scope
 
@@ -24,6 +24,8 @@ def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: 
     :param lifetime: Of a session that is created.
     :param limits: Likewise.
     :raises QuotaExceeded: If the user or the tenant may have no further session, even after reclaiming expired ones.
+    :raises KeyUnavailable: If the tenant's key cannot be opened now, or a new tenant's cannot be made.
+    :raises KeyDestroyed: If it is gone for good.
     :raises StorageUnavailable: If others kept getting in between.
     """
     sessions = backend.catalogue.sessions
@@ -35,7 +37,13 @@ def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: 
                 backend.touch(opened.ids)
             return opened
         owners = sessions.find_owners(scope)
-        new = _prepare(backend, owners, lifetime=lifetime, limits=limits)
+        try:
+            new = _prepare(backend, owners, lifetime=lifetime, limits=limits)
+        except (KeyUnavailable, KeyDestroyed):
+            # Perhaps only the key over the tenant's at that look: a rotation may have put another one there.
+            if sessions.find_owners(scope).tenant_key == owners.tenant_key:
+                raise
+            continue
         try:
             sessions.create(scope, new, owners=owners, limits=backend.catalogue.administration.session_limits)
         except (Conflict, SessionNotFound):

@@ -1,7 +1,7 @@
 """One read, straight down: one query, the bytes, the key, open. A whole result or a part of a text."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -9,10 +9,10 @@ from typing import Final
 from stores.blob import Namespace
 from stores.errors import BlobCorrupt, BlobNotFound
 from tenancy.backend import Backend
-from tenancy.catalogue.result_rows import StoredResult
+from tenancy.catalogue.result_rows import Found, StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.clock import to_datetime
-from tenancy.errors import ResultCorrupt, ResultNotFound
+from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt, ResultNotFound
 from tenancy.events import emit
 from tenancy.keys.material import SecretKey
 from tenancy.references import Reference, parse_reference
@@ -23,6 +23,8 @@ from tenancy.sealing.envelope import Binding, Contents, Fetch, Kind, open_card, 
 _LIST_PAGE: Final = 50
 #: Bodies up to this size are fetched in one go also for a page: two round trips cost more than the bytes.
 _WHOLE_BYTES: Final = 64 * 1024
+#: How often the keys may change under one read; once is rare.
+_ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,8 @@ class Reader:
     def read(self, reference: str) -> str | bytes:
         """See `Session.read`."""
         parsed, stored = self._find(reference)
-        binding = self._binding(stored)
-        with self._loudly(parsed), self._key(stored) as key:
+        with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
+            binding = self._binding(stored)
             _require_reference(open_card(stored.envelope, key=key, binding=binding), stored, parsed)
             body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
             return open_whole(stored.envelope, body, key=key, binding=binding)
@@ -87,15 +89,14 @@ class Reader:
     def read_page(self, reference: str, *, offset: int, max_chars: int) -> Page:
         """See `Session.read_page`."""
         parsed, stored = self._find(reference)
-        envelope = stored.envelope
-        if envelope.kind == Kind.BYTES:
+        if stored.envelope.kind == Kind.BYTES:
             raise ValueError("This result is not text. Use read().")
-        binding = self._binding(stored)
-        with self._loudly(parsed), self._key(stored) as key:
-            contents = open_card(envelope, key=key, binding=binding)
+        with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
+            binding = self._binding(stored)
+            contents = open_card(stored.envelope, key=key, binding=binding)
             _require_reference(contents, stored, parsed)
             text = read_chars(
-                envelope,
+                stored.envelope,
                 contents,
                 self._fetch(stored),
                 key=key,
@@ -115,16 +116,22 @@ class Reader:
                 self._backend.touch(self._ids)
             rows = listed.results
             for stored in rows:
-                yield self._listed(stored)
+                result = self._listed(stored)
+                if result is not None:
+                    yield result
             if len(rows) < _LIST_PAGE:
                 return
             before = rows[-1].number
 
-    def _listed(self, stored: StoredResult) -> Result:
+    def _listed(self, stored: StoredResult) -> Result | None:
+        number = stored.number
         try:
-            with self._key(stored) as key:
+            with self._opened(stored, lambda: self._look_at(number)) as (stored, key):
                 contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
             created_at, expires_at = to_datetime(stored.created_at_us), to_datetime(stored.expires_at_us)
+        except ResultNotFound:
+            # Gone since the page was read, and nobody would miss it had the page been read now.
+            return None
         except (ResultCorrupt, TypeError, OverflowError):
             # A moment that is no moment is damage too; SQLite keeps whatever it is given.
             self._event()
@@ -147,12 +154,50 @@ class Reader:
         parsed = parse_reference(text)
         if parsed is None:
             raise ResultNotFound
-        found = self._backend.catalogue.results.find(self._ids, parsed)
+        found = self._look(parsed)
         if found.touch_due:
             self._backend.touch(self._ids)
         if found.result is None:
             raise ResultNotFound
         return parsed, found.result
+
+    def _look(self, parsed: Reference) -> Found:
+        return self._backend.catalogue.results.find(self._ids, parsed)
+
+    def _look_at(self, number: int) -> StoredResult | None:
+        listed = self._backend.catalogue.results.list(self._ids, before=number + 1, page=1)
+        return next((stored for stored in listed.results if stored.number == number), None)
+
+    @contextlib.contextmanager
+    def _opened(
+        self, stored: StoredResult, again: Callable[[], StoredResult | None]
+    ) -> Iterator[tuple[StoredResult, SecretKey]]:
+        """
+        Open a result's key, and close it afterwards.
+
+        :param again: Looks the row up once more.
+        :returns: The row as it was when its key opened, and the key.
+        :raises ResultNotFound: If the row is gone by the second look.
+        :raises SessionNotFound: If the session is.
+        :raises KeyUnavailable: If the key cannot be opened now.
+        :raises KeyDestroyed: If it is gone for good.
+        """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                key = self._key(stored)
+                break
+            except (KeyUnavailable, KeyDestroyed):
+                # Perhaps only the key over it when the row was read: a rotation may have put another one there.
+                found = again()
+                if found is None:
+                    raise ResultNotFound from None
+                if (found.session_key, found.tenant_key) == (stored.session_key, stored.tenant_key):
+                    raise
+                stored = found
+        else:
+            key = self._key(stored)
+        with key:
+            yield stored, key
 
     @contextlib.contextmanager
     def _loudly(self, parsed: Reference) -> Iterator[None]:
@@ -160,7 +205,7 @@ class Reader:
         try:
             yield
         except (BlobNotFound, BlobCorrupt, ResultCorrupt):
-            if self._backend.catalogue.results.find(self._ids, parsed).result is None:
+            if self._look(parsed).result is None:
                 raise ResultNotFound from None
             self._event()
             raise ResultCorrupt from None
