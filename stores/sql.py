@@ -94,7 +94,9 @@ class Database:
 
         :param local: What PostgreSQL's policies of row-level security may read in this transaction.
         :param patience_seconds: Give up after waiting this long for a lock, instead of `lock_wait_seconds`.
-        :param shred: On SQLite, overwrite with zeros what this transaction deletes.
+        :param shred: On SQLite, overwrite with zeros the pages as well that this transaction empties; of other pages,
+            every transaction overwrites what it frees. For whatever adds, moves or removes what must not outlive its
+            row.
         :param snapshot: All statements see one and the same state; a row that others changed since is an error.
         :raises StoreUnavailable: If the database is away or stays locked. Nothing was changed.
         :raises StoreFull: If there is no room. Nothing was changed.
@@ -113,7 +115,7 @@ class Database:
                         self._command(connection, "COMMIT")
                     if shred and self.is_sqlite:
                         # After a failure it stays on, which costs this connection some speed and nothing else.
-                        self._command(connection, "PRAGMA secure_delete=OFF")
+                        self._command(connection, "PRAGMA secure_delete=FAST")
                 except BaseException:
                     self._abandon(connection)
                     raise

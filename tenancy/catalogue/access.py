@@ -73,14 +73,14 @@ class Access:
         self.require_across()
         return self.database.reading(snapshot=snapshot)
 
-    def writing_across(self, *, snapshot: bool = False) -> AbstractContextManager[Transaction]:
+    def writing_across(self, *, snapshot: bool = False, shred: bool = False) -> AbstractContextManager[Transaction]:
         """
         Run a transaction on the rows of all tenants.
 
         :raises ConfigurationError: If this role may not.
         """
         self.require_across()
-        return self.database.writing(snapshot=snapshot)
+        return self.database.writing(snapshot=snapshot, shred=shred)
 
     def mark_shredding(self, transaction: Transaction) -> None:
         """

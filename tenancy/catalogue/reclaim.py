@@ -52,7 +52,7 @@ class ReclaimTable:
         """
         statement = sql.EXPIRED if tenant_id is None else sql.EXPIRED_OF_TENANT
         only = {} if tenant_id is None else {"tenant_id": tenant_id}
-        with self._writing(tenant_id) as transaction:
+        with self._writing(tenant_id, shred=True) as transaction:
             rows = transaction.all(statement, page=page, now_us=self._moments.parameter(), **only)
             # Sorted: what else belongs to a session is waited for, and everybody waits in one order.
             for tenant, _, session in sorted(rows):
@@ -170,8 +170,10 @@ class ReclaimTable:
             transaction.execute_many(sql.DOOM, [_doom_row(row, now) for row in rows])
         return [Doomed(Ids(*row[:3]), row[3], row[4], bool(row[5]), row[6]) for row in rows]
 
-    def _writing(self, tenant_id: str | None) -> AbstractContextManager[Transaction]:
-        return self._access.writing_across() if tenant_id is None else self._access.writing(tenant_id)
+    def _writing(self, tenant_id: str | None, *, shred: bool = False) -> AbstractContextManager[Transaction]:
+        if tenant_id is None:
+            return self._access.writing_across(shred=shred)
+        return self._access.writing(tenant_id, shred=shred)
 
 
 def _doom_row(row: tuple[Any, ...], now: int) -> dict[str, Any]:

@@ -146,7 +146,8 @@ class SessionTable:
         self._access.database.require_room()
         ids = new.ids
         now = self._moments.parameter()
-        with self._access.writing(ids.tenant_id) as transaction:
+        # A new key may have SQLite merge pages of others; and an expired session of this name loses its own here.
+        with self._access.writing(ids.tenant_id, shred=True) as transaction:
             if owners.tenant_id is None:
                 transaction.execute(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
                 transaction.execute(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))

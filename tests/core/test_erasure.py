@@ -169,7 +169,7 @@ def test_what_is_erased_does_not_stand_in_the_database_file_any_more(
         erase_user(manager)
         assert ledger.count("tenancy_session_keys") == 2
         return
-    # Most builds of SQLite overwrite what is deleted by themselves; ours turns that off again after each erasure.
+    # Most builds of SQLite overwrite what is deleted by themselves; ours sets that anew after each erasure.
     manager.erase_tenant(tenant="globex")
     wrapped = [row[0] for row in ledger.all("SELECT wrapped FROM tenancy_session_keys")]
     ids = [row[0] for row in ledger.all("SELECT session_id FROM tenancy_sessions")]
