@@ -151,11 +151,12 @@ class ErasureTable:
         transaction.execute(_MARK_USERS_OF_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
         self._access.mark_shredding(transaction)
         keys, hung = self._end_all(transaction, tenant_id)
+        # Keys before counters: whoever creates a session holds the tenant's key while it charges the owners.
+        keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
         for user_id, _ in transaction.all(_USERS_OF_TENANT, tenant_id=tenant_id):
             close_counters(transaction, tenant_id, user_id)
         # As with a user: who came meanwhile is left to `end_rest`, and unreadable without the tenant's keys.
         close_counters(transaction, tenant_id, tenant_id)
-        keys += transaction.execute(_DROP_TENANT_KEYS, tenant_id=tenant_id)
         transaction.execute(_MARK_TENANT, tenant_id=tenant_id, new_receipt_id=receipt_id)
         self._receipts.open(transaction, tenant_id, receipt_id, level="tenant", keys=keys, hung=hung)
         return Erasing(tenant_id, None, receipt_id)

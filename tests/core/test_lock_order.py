@@ -2,13 +2,20 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotDone
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from tenancy import Lifetime, SessionManager
+from tenancy import Lifetime, Receipt, SessionManager, SessionNotFound
+from tenancy.catalogue.counters import charge
+from tests.conftest import ManagerFactory
 
 _SESSIONS = 60
+_PATIENCE_SECONDS = 1.0
 _DAY = Lifetime(idle=timedelta(days=1), maximum=timedelta(days=1))
 
 
@@ -59,3 +66,29 @@ def test_ending_a_session_beside_a_cleanup_deadlocks_nobody(
         manager.cleanup()
     assert failures == []
     assert manager.verify().findings == ()
+
+
+@pytest.mark.parametrize("database_kind", ["postgresql"], indirect=True)
+def test_a_session_created_while_its_tenant_is_erased_deadlocks_nobody(
+    make_manager: ManagerFactory, manager: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.session(tenant="t", user="u", session="s")
+    other = make_manager(durability="process")
+    erasures: list[Future[Receipt]] = []
+
+    def charge_late(*arguments: Any) -> None:
+        if not erasures:
+            # Everything is written but the charge; another process now goes as far as it gets.
+            erasures.append(pool.submit(other.erase_tenant, tenant="t"))
+            with suppress(NotDone):
+                erasures[0].result(_PATIENCE_SECONDS)
+        charge(*arguments)
+
+    monkeypatch.setattr("tenancy.catalogue.sessions.charge", charge_late)
+    with ThreadPoolExecutor(1) as pool:
+        created = manager.session(tenant="t", user="u", session="new")
+    # It was first, and the erasure took it along.
+    assert erasures[0].result().sessions == 2
+    with pytest.raises(SessionNotFound):
+        created.write("x")
+    assert list(manager.sessions(tenant="t")) == []
