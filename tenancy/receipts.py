@@ -26,12 +26,13 @@ _COPIES: Final = {
     REMOVED: f"{_REMAIN}.",
     KEY_DESTROYED: (
         "The key-encryption key they hung on is destroyed: copies of database and files taken before open nothing any "
-        "more by themselves. Beside this catalogue, which still has the tenant's key under another key-encryption key, "
-        "they do, until the tenant's key is rotated."
+        "more by themselves. Beside this catalogue or a later copy of it, which has the tenant's key under another "
+        "key-encryption key, they do, until the tenant's key is rotated and that other key destroyed as well."
     ),
     UNREADABLE: (
         "The key-encryption key they hung on is destroyed: copies of database and files taken before can no longer be "
-        "read by anybody, unless a copy of that key was kept."
+        "read by anybody, unless a copy of that key was kept. Copies of before an earlier rotation hang on the key of "
+        "that time."
     ),
 }
 _NOT_ASKED: Final = f"{_REMAIN}, whose state could not be asked."
@@ -156,11 +157,15 @@ def of_nothing(level: str) -> Receipt:
 
 
 def _reached(backend: Backend, hung_on: tuple[HungOn, ...], versions: frozenset[int]) -> tuple[str, str]:
-    asked = {backend.keyring.is_destroyed(one.provider, one.key_id) for one in hung_on}
+    def fates(*, later: bool) -> set[bool | None]:
+        return {backend.keyring.is_destroyed(one.provider, one.key_id) for one in hung_on if one.is_later == later}
+
+    asked = fates(later=False)
     if asked != {True}:
         # Of an older receipt nobody has written down which keys to ask for.
         return REMOVED, _COPIES[REMOVED] if False in asked else _NOT_ASKED
-    reached = KEY_DESTROYED if versions.intersection(one.version for one in hung_on) else UNREADABLE
+    is_known = versions.intersection(one.version for one in hung_on) or fates(later=True) - {True}
+    reached = KEY_DESTROYED if is_known else UNREADABLE
     return reached, _COPIES[reached]
 
 
@@ -174,4 +179,4 @@ def _statement(backend: Backend, copies: str, *, is_log_cut: bool) -> str:
 
 
 def _spoken(hung_on: tuple[HungOn, ...] | list[HungOn]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{one.provider}:{one.key_id}" for one in hung_on))
+    return tuple(dict.fromkeys(f"{one.provider}:{one.key_id}" for one in hung_on if not one.is_later))

@@ -17,14 +17,16 @@ from tenancy.schema import RECEIPTS, SESSION_KEYS, TENANT_KEYS
 @dataclass(frozen=True, slots=True, order=True)
 class HungOn:
     """
-    What a wrapped key that was destroyed had hung on: a tenant's key, and what that was wrapped by.
+    What a wrapped key that was destroyed had hung on: a tenant's key, and what that was wrapped by then or later.
 
     :param version: Of the tenant's key.
+    :param is_later: Whether the tenant's key went there after the erasure. A copy of that time opens one of before.
     """
 
     provider: str
     key_id: str
     version: int
+    is_later: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,15 @@ _HUNG_ON_OF_SESSION: Final = Statement(
 )
 
 
+_OF_TENANT: Final = Statement(
+    sa.select(RECEIPTS.c.receipt_id, RECEIPTS.c.key_ids)
+    .where(RECEIPTS.c.tenant_id == _tenant_id, RECEIPTS.c.key_ids.is_not(None))
+    .order_by(RECEIPTS.c.receipt_id)
+    .with_for_update(key_share=True)
+)
+_SET_KEYS: Final = Statement(RECEIPTS.update().where(*_of_receipt).values(key_ids=sa.bindparam("key_ids")))
+
+
 def hung_on(transaction: Transaction, tenant_id: str, *, session_id: str | None = None) -> list[HungOn]:
     """Return what the keys of a session, or of all of a tenant, hang on now."""
     if session_id is None:
@@ -114,6 +125,19 @@ def hung_on(transaction: Transaction, tenant_id: str, *, session_id: str | None 
     else:
         rows = transaction.all(_HUNG_ON_OF_SESSION, tenant_id=tenant_id, session_id=session_id)
     return sorted(HungOn(*row) for row in rows)
+
+
+def add_hold(transaction: Transaction, tenant_id: str, hold: HungOn) -> None:
+    """
+    Note that a tenant's key is under another key-encryption key from now on: in a copy of before an erasure, that key
+    and a later copy of the tenant's open what was erased as well. Of each receipt that names this version.
+    """
+    for receipt_id, written in transaction.all(_OF_TENANT, tenant_id=tenant_id):
+        known = _read(written)
+        if hold.version in {one.version for one in known}:
+            transaction.execute(
+                _SET_KEYS, tenant_id=tenant_id, old_receipt_id=receipt_id, key_ids=_written([*known, hold])
+            )
 
 
 class ReceiptTable:
@@ -190,9 +214,9 @@ def _receipt(row: tuple[Any, ...]) -> ReceiptRow:
     return ReceiptRow(*(*row[:-1], _read(row[-1])))
 
 
-# A list of [provider, key id, version of the tenant's key].
+# A list of [provider, key id, version of the tenant's key], with a fourth value, true, if it went there later.
 def _written(hung: Iterable[HungOn]) -> str:
-    return json.dumps([[one.provider, one.key_id, one.version] for one in sorted(set(hung))])
+    return json.dumps([[one.provider, one.key_id, one.version] + [True] * one.is_later for one in sorted(set(hung))])
 
 
 def _read(written: str | None) -> tuple[HungOn, ...]:

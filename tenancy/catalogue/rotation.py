@@ -14,6 +14,7 @@ from stores.errors import Conflict
 from tenancy.catalogue import rotation_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.moments import Moments
+from tenancy.catalogue.receipts import HungOn, add_hold
 from tenancy.catalogue.sessions import Ids
 from tenancy.catalogue.tenants import find_tenant
 from tenancy.keys.stored import SessionKey, TenantKey
@@ -85,23 +86,27 @@ class RotationTable:
         with self._access.reading_named(tenant) as transaction:
             return find_tenant(transaction, tenant)
 
-    def mark(self, level: Below, *, tenant_id: str | None) -> bool:
+    def mark(self, level: Below, *, tenant_id: str | None, anew: bool = False) -> bool:
         """
         Ask for new keys, of one tenant or of all, unless a rotation that was asked for is not finished.
 
+        :param anew: Also if it is not.
         :returns: Whether it was asked for. `False`: there is one to be carried on.
         """
         if tenant_id is not None:
             with self._access.writing(tenant_id) as transaction:
+                transaction.one(sql.LOCK_TENANT, tenant_id=tenant_id)
                 # Not before: others may have rotated while this waited for its turn.
                 now = self._moments.parameter()
-                if transaction.one(sql.IS_DUE[level], tenant_id=tenant_id, now_us=now) is not None:
+                if not anew and transaction.one(sql.IS_DUE[level], tenant_id=tenant_id, now_us=now) is not None:
                     return False
                 transaction.execute(sql.MARK[level], tenant_id=tenant_id, now_us=now)
             return True
         with self._access.writing_across() as transaction:
+            transaction.one(sql.TAKE_TURNS)
             now = self._moments.parameter()
-            if transaction.one(sql.TENANTS_DUE[level], after_tenant="", page=1, now_us=now) is not None:
+            first = {"after_tenant": "", "page": 1, "now_us": now}
+            if not anew and transaction.one(sql.TENANTS_DUE[level], **first) is not None:
                 return False
             transaction.execute(sql.MARK_ALL[level], now_us=now)
         return True
@@ -145,7 +150,7 @@ class RotationTable:
 
         :raises Conflict: If somebody else gave it one, or it is being erased. Nothing was changed; look again.
         """
-        with self._access.writing(tenant_id) as transaction:
+        with self._access.writing(tenant_id, shred=True) as transaction:
             added = transaction.execute(
                 sql.ADD_TENANT_KEY,
                 tenant_id=tenant_id,
@@ -226,7 +231,7 @@ class RotationTable:
 
         :returns: How many. Those that ended meanwhile, or that somebody is at work on, are left out.
         """
-        with self._access.writing(tenant_id) as transaction:
+        with self._access.writing(tenant_id, shred=True) as transaction:
             return sum(
                 transaction.execute(
                     sql.ADD_SESSION_KEY,
@@ -272,6 +277,8 @@ class RotationTable:
                 key_id=new.key_id,
                 wrapped=new.wrapped,
             )
+            if changed:
+                add_hold(transaction, tenant_id, HungOn(new.provider, new.key_id, new.version, is_later=True))
         return changed == 1
 
     def root_keys(self) -> list[RootKeyUse]:

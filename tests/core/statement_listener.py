@@ -66,10 +66,12 @@ ACROSS_OWNERS: Final[Mapping[str, str]] = {
     "reclaim_statements.ENDED_OF_TENANT": "a tenant is being erased",
     "reclaim_statements.EXPIRED_OF_TENANT": "room is made for a tenant at its limit",
     "reclaim_statements.EXPIRED_RESULTS_OF_TENANT": "room is made for a tenant at its limit",
+    "receipts._OF_TENANT": "a tenant's key goes under another one, of which its receipts are to speak",
     "rotation_statements.ANY_UNDER_OLD": "a tenant's keys are rotated",
     "rotation_statements.COUNT_DUE_OF_TENANT[session]": "a tenant's sessions get new keys",
     "rotation_statements.COUNT_DUE_OF_TENANT[tenant]": "a tenant's keys are rotated",
     "rotation_statements.IS_DUE[session]": "a tenant's sessions get new keys",
+    "rotation_statements.MARK[session]": "a tenant's sessions get new keys",
     "rotation_statements.SESSIONS_DUE": "a tenant's sessions get new keys",
     "rotation_statements.SESSION_KEYS_UNDER_OLD": "a tenant's keys are rotated",
     "session_statements.LIST_TENANT": "the listing of a tenant's sessions",
@@ -81,6 +83,9 @@ ACROSS_OWNERS: Final[Mapping[str, str]] = {
 ALL_OF_AN_OWNER: Final[Mapping[str, tuple[str, ...]]] = {
     "audit._DRIFT_OF_EMPTY": ("tenancy_sessions",),
     "rotation_statements.IS_DUE[session]": ("tenancy_sessions", "tenancy_session_keys"),
+    # The newest of a tenant's, once for each comparison with it.
+    "rotation_statements.MARK[session]": ("tenancy_session_keys",) * 4,
+    "rotation_statements.MARK_ALL[session]": ("tenancy_session_keys",) * 4,
     "rotation_statements.TENANTS_DUE[session]": ("tenancy_sessions", "tenancy_session_keys"),
 }
 #: Likewise where a row belongs to no tenant: any tenant may hang on a key-encryption key.

@@ -19,7 +19,7 @@ from tenancy.catalogue.reclaim import Removed
 from tenancy.cleanup import Cleaner
 from tests.conftest import ManagerFactory
 from tests.core.interposed import Killed
-from tests.core.key_files import change, destroy, rotate_root, write
+from tests.core.key_files import add_primary, change, destroy, rotate_root, write
 from tests.core.ledger import Ledger
 from tests.core.people import LEVELS, People, erase_tenant, erase_user
 
@@ -130,16 +130,21 @@ def test_a_receipt_reaches_as_far_as_the_keys_have_gone(
     require("removed", "removed", says="key-encryption key.")
     destroy(make_manager.key_file, old)
     require("key_destroyed", "unreadable", says="The key-encryption key they hung on is destroyed")
-    assert "until the tenant's key is rotated" in now()[0][1]
+    assert "until the tenant's key is rotated and that other key destroyed as well" in now()[0][1]
     assert "can no longer be read by anybody, unless a copy of that key was kept" in now()[1][1]
     # One of two keys is not enough.
     both = json.dumps([["file", old, 1], ["file", "second", 1]])
-    before = ledger.one("SELECT max(key_ids) FROM tenancy_receipts")
+    before = ledger.all("SELECT receipt_id, key_ids FROM tenancy_receipts")
     ledger.run("UPDATE tenancy_receipts SET key_ids = :both", both=both)
     require("removed", "removed", says="key-encryption key.")
-    ledger.run("UPDATE tenancy_receipts SET key_ids = :before", before=before)
-    # As a rotation of the tenant's key leaves it.
-    ledger.run("UPDATE tenancy_tenant_keys SET version = 2")
+    for receipt_id, key_ids in before:
+        ledger.run("UPDATE tenancy_receipts SET key_ids = :k WHERE receipt_id = :r", k=key_ids, r=receipt_id)
+    assert make_manager(durability="process").rotate_keys("tenant").complete
+    # A copy of between the two rotations has the tenant's old key under the second key-encryption key.
+    require("key_destroyed", "unreadable")
+    add_primary(make_manager.key_file, "third")
+    assert make_manager(durability="process").rotate_keys("root").complete
+    destroy(make_manager.key_file, "second")
     require("unreadable", "unreadable")
     write(make_manager.key_file, [key for key in json.loads(make_manager.key_file.read_text())["keys"] if key["key"]])
     # A key that is in no file any more may be anywhere.
