@@ -150,6 +150,7 @@ def _work_across(connection: sa.Connection, role: str) -> None:
         _run(connection, f"GRANT SELECT ({', '.join(_readable(table.name))}), UPDATE, DELETE ON {table.name} TO {to}")
         _give_policy(connection, table.name, role)
     _run(connection, f"GRANT SELECT, UPDATE (cleaned_at_us) ON {CATALOGUE.name} TO {to}")
+    _run(connection, f"REVOKE ALL ON {ROOT_KEYS.name} FROM {to}")
     # A rotation that has left an old key-encryption key forgets it.
     _run(connection, f"GRANT SELECT ({', '.join(_readable(ROOT_KEYS.name))}), DELETE ON {ROOT_KEYS.name} TO {to}")
     _run(connection, f"GRANT SELECT ON {VERSION_TABLE} TO {to}")

@@ -1,12 +1,12 @@
 """The statements of rotation: mark, find what is due, put keys under others, retire."""
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
 from stores.sql import Statement
 from tenancy.catalogue.moments import now_us
-from tenancy.schema import ROOT_KEYS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
+from tenancy.schema import CATALOGUE, ROOT_KEYS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
 
 _page = sa.bindparam("page", type_=sa.Integer)
 _after_tenant = sa.bindparam("after_tenant", type_=sa.String)
@@ -55,13 +55,31 @@ TENANTS_DUE: Final = {
 IS_DUE: Final = {
     level: Statement(sa.select(TENANTS.c.tenant_id).where(_of_tenant, _live_tenant, due)) for level, due in _DUE.items()
 }
+
+
+def _later_than(moment: sa.ColumnElement[Any], other: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    # A comparison with NULL is not true.
+    return sa.case((other >= moment, other + 1), else_=moment)
+
+
+def _newest(table: sa.Table) -> sa.ColumnElement[Any]:
+    return (
+        sa.select(sa.func.max(table.c.created_at_us)).where(table.c.tenant_id == TENANTS.c.tenant_id).scalar_subquery()
+    )
+
+
+# Now; or later, if keys there are were made by a clock that was ahead: none of them must count as made since.
+_MARKS: Final = {
+    level: {column: _later_than(_later_than(now_us(), _newest(table)), TENANTS.c[column])}
+    for (level, column), table in zip(_MARKER.items(), (TENANT_KEYS, SESSION_KEYS), strict=True)
+}
+#: Takes turns with others who ask for a rotation: whoever comes second finds the first one's.
+TAKE_TURNS: Final = Statement(sa.select(CATALOGUE.c.catalogue_id).with_for_update())
 MARK_ALL: Final = {
-    level: Statement(TENANTS.update().where(_live_tenant).values({column: now_us()}))
-    for level, column in _MARKER.items()
+    level: Statement(TENANTS.update().where(_live_tenant).values(mark)) for level, mark in _MARKS.items()
 }
 MARK: Final = {
-    level: Statement(TENANTS.update().where(_of_tenant, _live_tenant).values({column: now_us()}))
-    for level, column in _MARKER.items()
+    level: Statement(TENANTS.update().where(_of_tenant, _live_tenant).values(mark)) for level, mark in _MARKS.items()
 }
 
 _keys_with_tenant = SESSION_KEYS.join(TENANTS, TENANTS.c.tenant_id == SESSION_KEYS.c.tenant_id)

@@ -8,6 +8,7 @@ from tenancy.cli.check import Check, Status
 if TYPE_CHECKING:
     from tenancy.rotation import KeyReport
 
+_NOT_AT_HAND: Final = ("disabled", "destroyed", "missing", "foreign")
 #: The period after which AWS KMS rotates a key by itself. NIST SP 800-57 part 1, table 1, allows a key-wrapping key two
 #: years of wrapping.
 _ROTATION_DUE: Final = timedelta(days=365)
@@ -15,12 +16,12 @@ _ROTATION_DUE: Final = timedelta(days=365)
 
 def keys(report: "KeyReport", *, now: datetime) -> Check:
     """Look how old the key-encryption key is, and whether anything hangs on an old one."""
-    unusable = sum(key.tenants for key in report.root_keys if key.state in ("disabled", "destroyed", "unknown"))
+    unusable = sum(key.tenants for key in report.root_keys if key.state in _NOT_AT_HAND)
     if unusable:
         return Check(
             "keys",
             Status.WARN,
-            f"Tenants whose key is under one that is disabled, destroyed or unknown: {unusable}.",
+            f"Tenants whose key is under one that is disabled, destroyed or not configured: {unusable}.",
             "See `tenancy keys list`; enable it, or erase what hung on it.",
         )
     if waiting := sum(report.due.values()):

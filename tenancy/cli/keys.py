@@ -90,11 +90,20 @@ def rotate(
         _forecast(invocation, level)
         return
     new_key_id = None
-    if level is Level.ROOT and tenant is None:
-        new_key_id = _new_primary(place)
     with closing(place.open()) as manager, progress("Rotating") as advance:
-        report = manager.rotate_keys(level.value, tenant=tenant, on_progress=advance)
-    if report.resumed:
+        if level is Level.ROOT and tenant is None:
+            # What hangs on an older key first: each key that is made is one more to be looked after.
+            report = manager.rewrap_keys("root", on_progress=advance)
+        else:
+            report = manager.rotate_keys(level.value, tenant=tenant, on_progress=advance)
+    if level is Level.ROOT and tenant is None:
+        if report.changed or report.left > report.failed:
+            note("Not everything was under the primary key yet; that was done first, and no new key was made.")
+        else:
+            new_key_id = _new_primary(place)
+            with closing(place.open()) as manager, progress("Rotating") as advance:
+                report = manager.rotate_keys("root", on_progress=advance)
+    elif report.resumed:
         note("Carried on the rotation that was not finished; no other was begun.")
     _show(invocation, [report], {"new_key_id": new_key_id, **_document(report)})
 
@@ -153,32 +162,50 @@ def destroy(
     Whatever it wrapped, in copies and backups too, is then opened by nobody any more; by nobody who has no copy of the
     key file, that is.
     """
-    from tenancy.keys.keyset_editing import destroy_key
-
     path, key = _which(invocation, key_id, dry_run=dry_run, yes=yes, what="destroys a key")
+    _require_unused(key)
+    if not dry_run:
+        ask("Destroy this key for good? Backups that hang on it will open no more.", yes=yes)
+        _destroy(invocation, path, key)
+    _show_key(invocation, key, "destroyed", dry_run=dry_run)
+
+
+def _require_unused(key: "RootKeyInfo") -> None:
+    if key.state == "primary":
+        raise Refusal(
+            "This is the primary key; make another one first: `tenancy keys rotate root`. Nothing was changed.",
+            code=ExitCode.FAILED,
+        )
     if key.tenants:
         raise Refusal(
             f"{key.tenants} tenants still hang on this key; put them under the primary one first: `tenancy keys "
             "rewrap`. Nothing was changed.",
             code=ExitCode.FAILED,
         )
-    if not dry_run:
-        ask("Destroy this key for good? Backups that hang on it will open no more.", yes=yes)
-        destroy_key(path, key_id)
-    _show_key(invocation, key, "destroyed", dry_run=dry_run)
 
 
-def _new_primary(place: Place) -> str | None:
-    """Make a new primary key where that is ours to do, unless something has still to be put under the one there is."""
+def _destroy(invocation: Invocation, path: Path, key: "RootKeyInfo") -> None:
+    from tenancy.keys.keyset_editing import destroy_key, disable_key, enable_key
+
+    if key.state == "destroyed":
+        return
+    # Disabled before it is looked at for the last time: whatever was put under it since the first look is seen, and
+    # nothing that is put under it later was ever of use to anybody.
+    disable_key(path, key.key_id)
+    try:
+        with closing(invocation.place().open()) as manager:
+            _require_unused(_find(manager.key_report(), key.key_id))
+    except BaseException:
+        if key.state == "enabled":
+            enable_key(path, key.key_id)
+        raise
+    destroy_key(path, key.key_id)
+
+
+def _new_primary(place: Place) -> str:
     from tenancy.keys.keyset_editing import add_primary_key
 
     path = place.key_file()
-    with closing(place.open()) as manager:
-        is_unfinished = manager.key_report().due["root"] > 0
-    if is_unfinished:
-        if path is not None:
-            note("Not everything is under the primary key yet; that is done first, and no new key was made.")
-        return None
     if path is None:
         raise Refusal(
             "Everything is under the provider's primary key. Have a new one made where the keys are kept, and run this "
@@ -197,9 +224,17 @@ def _which(invocation: Invocation, key_id: str, *, dry_run: bool, yes: bool, wha
         require_terminal(yes=yes, what=what)
     with closing(place.open()) as manager:
         report = manager.key_report()
+        if not dry_run and not report.due["root"]:
+            # Changes nothing, but the catalogue knows the primary key from here on, by which later starts tell that
+            # they have the right ones.
+            manager.rewrap_keys("root")
+    return path, _find(report, key_id)
+
+
+def _find(report: "KeyReport", key_id: str) -> "RootKeyInfo":
     for key in report.root_keys:
-        if key.key_id == key_id and key.state != "unknown":
-            return path, key
+        if key.key_id == key_id and key.state not in ("missing", "unknown", "foreign"):
+            return key
     raise Refusal("There is no such key in the key file; nothing was changed.", code=ExitCode.NOT_FOUND)
 
 

@@ -133,11 +133,11 @@ class AwsKmsProvider:
 
     @property
     def primary_key_id(self) -> str:
-        """See `KeyProvider`. The ARN that `wrap` last got; the service is asked for it if there was none."""
-        if self._resolved is None:
+        """See `KeyProvider`. The ARN; unless that is what is configured, the service is asked: an alias may move."""
+        if not KMS_KEY_ARN.fullmatch(self._key):
             answer = asked(self._client().describe_key, USING, KeyId=self._key)
             self._resolved = _key_arn(answer.get("KeyMetadata", {}).get("Arn"))
-        return self._resolved
+        return self._resolved or self._key
 
     def wrap(self, key: SecretKey, *, context: bytes) -> WrappedKey:
         """See `KeyProvider`. A primary key that the service does not know is `UnknownKey`: it may be misspelt."""
@@ -226,7 +226,7 @@ class AwsKmsProvider:
         stored = KMS_KEY_ARN.fullmatch(wrapped.key_id) if isinstance(wrapped.key_id, str) else None
         home = KMS_KEY.fullmatch(self._key)
         if home is None or home["account"] is None:
-            home = KMS_KEY_ARN.fullmatch(self.primary_key_id)
+            home = KMS_KEY_ARN.fullmatch(self._resolved or self.primary_key_id)
         if stored is None or home is None or stored.group("partition", "account") != home.group("partition", "account"):
             raise UnknownKey("The key this data is under is not one of the account that is configured.")
         if stored["region"] != home["region"] and not stored["id"].startswith("mrk-"):

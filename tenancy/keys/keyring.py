@@ -125,6 +125,14 @@ class Keyring:
         self._cache.put(identity, key)
         return key
 
+    def require_tenant_key(self, row: TenantKey, *, tenant_id: str) -> None:
+        """
+        See that a tenant's key opens.
+
+        :raises TenancyError: See `session_key`.
+        """
+        self._tenant_key(row, tenant_id, self._generation()).close()
+
     def rewrap_tenant_key(self, row: TenantKey, *, tenant_id: str) -> TenantKey:
         """
         Put a tenant's key under the provider's primary key. It stays the same key, of the same version.

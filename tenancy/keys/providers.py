@@ -25,6 +25,7 @@ from tenancy.keys.material import SecretKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 
 __all__ = [
+    "DisabledKey",
     "KeyProvider",
     "KeysetProvider",
     "RewrappingKeyProvider",
@@ -51,6 +52,10 @@ class WrappedKey:
 
 class UnknownKey(KeyUnavailable):
     """None of the keys that are configured has this id. Configuring it again helps; nothing is lost meanwhile."""
+
+
+class DisabledKey(KeyUnavailable):
+    """The key of this id is disabled. Enabling it again helps; nothing is lost meanwhile."""
 
 
 class KeyProvider(Protocol):
@@ -187,7 +192,7 @@ def _usable(entry: KeysetEntry | None) -> SecretKey:
         raise KeyDestroyed("The key this data is under was destroyed.")
     if entry.state is KeyState.DISABLED:
         entry.key.close()
-        raise KeyUnavailable("The key this data is under is disabled.")
+        raise DisabledKey("The key this data is under is disabled.")
     return entry.key
 
 

@@ -24,10 +24,10 @@ class BelowWork:
         self._tally = tally
         self._tenant_id = tenant_id
 
-    def begin(self) -> bool:
-        """Ask for new keys, unless those that were asked for before are not all there."""
+    def begin(self, *, anew: bool = False) -> bool:
+        """Ask for new keys; unless `anew`, not while those that were asked for before are not all there."""
         table = self._all if self._tenant_id is None else self._one
-        return table.mark(self.level, tenant_id=self._tenant_id)
+        return table.mark(self.level, tenant_id=self._tenant_id, anew=anew)
 
     def count_left(self) -> int:
         """How many sessions' keys are to be put under another one, or followed by a new one."""

@@ -12,8 +12,8 @@ class RootKeyInfo:
     """
     A key-encryption key, as far as the provider and the catalogue know it.
 
-    :param state: `"primary"`, `"enabled"`, `"disabled"` or `"destroyed"`; `"unknown"` where the provider does not list
-        its keys, or not this one.
+    :param state: `"primary"`, `"enabled"`, `"disabled"` or `"destroyed"`; `"missing"` where the provider lists its keys
+        and this one is not among them, `"unknown"` where it does not, and `"foreign"` if it is another provider's.
     :param created_at: When it was made; where the provider does not say, when this catalogue first used it.
     :param tenants: How many tenants hang on it.
     """
@@ -48,16 +48,17 @@ def report_keys(backend: Backend) -> KeyReport:
     """Ask the provider and the catalogue, as the role that works on all tenants."""
     rotation, keyring = backend.across.rotation, backend.keyring
     counts = rotation.counts()
-    listed = {key.key_id: (key.state, key.created_at) for key in keyring.provider_keys()}
     primary = keyring.primary_key_id
+    listed = {key.key_id: (key.state.value, key.created_at) for key in keyring.provider_keys()}
+    unlisted = "missing" if listed else "unknown"
     known = {(use.provider, use.key_id): use for use in rotation.root_keys()}
     names = dict.fromkeys([*known, *((keyring.provider_name, key_id) for key_id in [*listed, primary])])
     roots = []
     for provider, key_id in names:
         use = known.get((provider, key_id))
-        state, created_at = listed.get(key_id, ("", None)) if provider == keyring.provider_name else ("", None)
-        if not state:
-            state = "primary" if (provider, key_id) == (keyring.provider_name, primary) else "unknown"
+        state, created_at = "foreign", None
+        if provider == keyring.provider_name:
+            state, created_at = listed.get(key_id, ("primary" if key_id == primary else unlisted, None))
         if created_at is None and use is not None:
             created_at = _moment(use.known_since_us)
         roots.append(

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from tenancy.errors import ConfigurationError
+from tenancy.errors import ConfigurationError, KeyDestroyed, ResultCorrupt
 from tenancy.events import emit
+from tenancy.keys.providers import DisabledKey, UnknownKey
 
 #: Which keys are rotated.
 #:
@@ -17,6 +18,10 @@ KeyLevel = Literal["root", "tenant", "session"]
 LEVELS: Final[tuple[KeyLevel, ...]] = get_args(KeyLevel)
 #: Called with how many keys are done, and how many there were to be done at the start.
 Progress = Callable[[int, int], None]
+
+
+#: What says of one key that it does not open, and nothing of any other: that one is passed over.
+NOT_OPENED: Final = (UnknownKey, DisabledKey, KeyDestroyed, ResultCorrupt)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
 """Tenants' keys go under the provider's primary key."""
 
 from collections.abc import Iterator
+from functools import cached_property
 
 from tenancy.backend import Backend
 from tenancy.catalogue.identity import RootKey
-from tenancy.errors import KeyDestroyed, ResultCorrupt
-from tenancy.keys.providers import UnknownKey
 from tenancy.keys.stored import TenantKey
-from tenancy.rotation.report import Tally
+from tenancy.rotation.report import NOT_OPENED, Tally
 
 
 class RootWork:
@@ -25,11 +24,12 @@ class RootWork:
         self._tally = tally
         self._tenant_id = tenant_id
 
-    @property
+    @cached_property
     def _target(self) -> tuple[str, str]:
+        # Asked once: a key service may have to be.
         return self._keyring.provider_name, self._keyring.primary_key_id
 
-    def begin(self) -> bool:
+    def begin(self, *, anew: bool = False) -> bool:  # noqa: ARG002 - see `Work`
         """Which key is the primary one is the provider's to say, and not asked for here."""
         return True
 
@@ -46,6 +46,7 @@ class RootWork:
 
     def carry_out(self) -> None:
         """Move what is not moved."""
+        self._remember_target()
         for tenant_id in self._tenants():
             for key in self._to_be_moved(tenant_id):
                 self._move(tenant_id, key)
@@ -54,7 +55,6 @@ class RootWork:
         """Forget the keys that nothing hangs on any more."""
         # Only whoever has looked at all tenants may say so.
         if self._tenant_id is None and left == 0:
-            self._remember_target()
             self._all.forget_root_keys(but=self._target)
 
     def _tenants(self) -> Iterator[str]:
@@ -72,11 +72,10 @@ class RootWork:
         return [key for key in found if (key.provider, key.key_id) != self._target]
 
     def _move(self, tenant_id: str, key: TenantKey) -> None:
-        self._remember_target()
         try:
             # Outside any transaction: a key service may take its time.
             moved = self._keyring.rewrap_tenant_key(key, tenant_id=tenant_id)
-        except (UnknownKey, KeyDestroyed, ResultCorrupt) as error:
+        except NOT_OPENED as error:
             self._tally.give_up(error, tenant_id, "", key.version)
             return
         if self._one.replace_tenant_key(tenant_id, old=key, new=moved):

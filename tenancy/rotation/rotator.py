@@ -20,8 +20,13 @@ _PAUSE_SECONDS: Final = 0.1
 class Work(Protocol):
     """What there is to be done at one level, for one tenant or for all."""
 
-    def begin(self) -> bool:
-        """Ask for it. Returns whether something new was asked for, and nothing old is to be carried on."""
+    def begin(self, *, anew: bool = False) -> bool:
+        """
+        Ask for it.
+
+        :param anew: Also if something old is to be carried on.
+        :returns: Whether something new was asked for.
+        """
 
     def count_left(self) -> int:
         """How many keys are still to be done."""
@@ -68,7 +73,13 @@ class Rotator:
 
     def rotate(self) -> RotationReport:
         """Begin a rotation, or carry on the one that was interrupted."""
-        return self._run(resumed=not self._work.begin())
+        is_new = self._work.begin()
+        report = self._run(resumed=not is_new)
+        if is_new or report.changed or not report.failed or report.left > report.failed:
+            return report
+        # All that was left of the last one are keys that do not open. They shall not keep all others from a new one.
+        self._work.begin(anew=True)
+        return self._run(resumed=False)
 
     def carry_on(self) -> RotationReport:
         """Do what is left of rotations that were begun, and begin none."""

@@ -5,6 +5,7 @@ from tenancy.catalogue.rotation import WrappedSessionKey
 from tenancy.catalogue.sessions import Ids
 from tenancy.keys.stored import TenantKey
 from tenancy.rotation.below import BelowWork
+from tenancy.rotation.report import NOT_OPENED
 
 
 class SessionWork(BelowWork):
@@ -28,15 +29,20 @@ class SessionWork(BelowWork):
         while page := self._one.sessions_due(tenant_id, after=after):
             after = page[-1][0].session_id
             # Without a version it has no key, since it is just being ended.
-            made = [self._made(ids, version + 1, under) for ids, version in page if version is not None]
+            asked = [(ids, version + 1) for ids, version in page if version is not None]
+            made = [key for ids, version in asked if (key := self._made(ids, version, under)) is not None]
             try:
                 self._tally.advance(self._one.add_session_keys(tenant_id, made))
             except Conflict:
                 # Another process is at the same page; the next pass finds what is left.
                 continue
 
-    def _made(self, ids: Ids, version: int, under: TenantKey) -> WrappedSessionKey:
-        key = self._keyring.new_session_key(
-            under, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id, version=version
-        )
+    def _made(self, ids: Ids, version: int, under: TenantKey) -> WrappedSessionKey | None:
+        try:
+            key = self._keyring.new_session_key(
+                under, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id, version=version
+            )
+        except NOT_OPENED as error:
+            self._tally.give_up(error, ids.tenant_id, ids.session_id, version)
+            return None
         return WrappedSessionKey(ids, key)

@@ -4,9 +4,9 @@ from typing import Final
 
 from stores.errors import Conflict
 from tenancy.catalogue.rotation import TenantKeys, WrappedSessionKey
-from tenancy.errors import KeyDestroyed, ResultCorrupt, StorageUnavailable
-from tenancy.keys.providers import UnknownKey
+from tenancy.errors import KeyDestroyed, StorageUnavailable
 from tenancy.rotation.below import BelowWork
+from tenancy.rotation.report import NOT_OPENED
 
 #: How often somebody else may give a tenant a new key first.
 _ATTEMPTS: Final = 5
@@ -36,7 +36,7 @@ class TenantWork(BelowWork):
     def _with_new_key(self, tenant_id: str) -> TenantKeys | None:
         for _ in range(_ATTEMPTS):
             keys = self._one.tenant_keys(tenant_id)
-            if keys is None or not keys.is_due:
+            if keys is None or not (keys.is_due or self._is_lost(tenant_id, keys)):
                 return keys
             # Outside any transaction: a key service may take its time.
             new = self._keyring.new_tenant_key(tenant_id=tenant_id, version=keys.newest.version + 1)
@@ -46,6 +46,16 @@ class TenantWork(BelowWork):
                 # Another process was faster, or the tenant is being erased.
                 continue
         raise StorageUnavailable("The keys of a tenant could not be rotated: others kept changing them.")
+
+    def _is_lost(self, tenant_id: str, keys: TenantKeys) -> bool:
+        # Made under a key-encryption key that was destroyed before it was committed: nothing can be put under it.
+        try:
+            self._keyring.require_tenant_key(keys.newest, tenant_id=tenant_id)
+        except KeyDestroyed:
+            return True
+        except NOT_OPENED:
+            return False
+        return False
 
     def _rewrap(self, tenant_id: str, keys: TenantKeys) -> None:
         after = ("", 0)
@@ -66,7 +76,7 @@ class TenantWork(BelowWork):
                 user_id=ids.user_id,
                 session_id=ids.session_id,
             )
-        except (UnknownKey, KeyDestroyed, ResultCorrupt) as error:
+        except NOT_OPENED as error:
             self._tally.give_up(error, ids.tenant_id, ids.session_id, old.key.version)
             return None
         return WrappedSessionKey(ids, key)

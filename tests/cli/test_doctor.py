@@ -40,6 +40,7 @@ def test_a_healthy_installation_passes(run: Run, made: Path) -> None:
         "database",
         "store",
         "catalogue",
+        "keys",
         "cleanup",
         "tracing",
         "disk",

@@ -230,10 +230,58 @@ def test_the_doctor_says_how_old_the_key_is_and_what_hangs_on_an_old_one(run: Ru
     document = json.loads((data / "keys.json").read_text())
     document["keys"][0]["state"] = "disabled"
     (data / "keys.json").write_text(json.dumps(document))
-    assert doctor(run, data)["detail"] == "Tenants whose key is under one that is disabled, destroyed or unknown: 1."
+    assert (
+        doctor(run, data)["detail"]
+        == "Tenants whose key is under one that is disabled, destroyed or not configured: 1."
+    )
     document["keys"][0]["state"] = "enabled"
     document["keys"][1]["created_at"] = "2020-01-31T12:00:00Z"
     (data / "keys.json").write_text(json.dumps(document))
     assert run("keys", "rewrap", "--data", data).code == 0
     found = doctor(run, data)
     assert (found["status"], "tenancy keys rotate root" in found["advice"]) == ("warn", True)
+
+
+def test_a_key_that_came_into_use_after_the_question_is_not_destroyed(
+    run: Run, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("keys", "rotate", "root", "--data", data).code == 0
+    old, new = keys_of(data)
+
+    def use_meanwhile(*_: object, **__: object) -> None:
+        # As a process does that took its key before the rotation and commits only now.
+        with closing(sqlite3.connect(data / "catalogue.sqlite3")) as file, file:
+            file.execute("UPDATE tenancy_tenant_keys SET key_id = ?", (old["id"],))
+
+    monkeypatch.setattr("tenancy.cli.keys.ask", use_meanwhile)
+    refused = run("keys", "destroy", old["id"], "--yes", "--data", data)
+    assert (refused.code, "2 tenants" in refused.err) == (1, True)
+    assert keys_of(data) == [old, new]
+
+
+def test_a_key_that_does_not_open_keeps_no_new_one_from_being_made(run: Run, data: Path) -> None:
+    with closing(sqlite3.connect(data / "catalogue.sqlite3")) as file, file:
+        file.execute(
+            "UPDATE tenancy_tenant_keys SET wrapped = zeroblob(100) WHERE tenant_id ="
+            " (SELECT tenant_id FROM tenancy_tenants WHERE name = 'globex')"
+        )
+    for keys in (2, 3):
+        ran = run("keys", "rotate", "root", "--data", data, "--output", "json")
+        assert (ran.code, ran.json["changed"], ran.json["failed"], ran.json["left"]) == (3, 1, 1, 1)
+        assert len(keys_of(data)) == keys
+    for level in ("session", "session", "tenant", "tenant"):
+        ran = run("keys", "rotate", level, "--data", data, "--output", "json")
+        assert (ran.code, ran.json["failed"], ran.json["resumed"]) == (3, 1, False)
+    # Two sessions, each with three keys by now.
+    assert ran.json["changed"] == 6
+
+
+def test_the_primary_key_is_known_to_the_catalogue_before_the_one_before_it_is_ended(run: Run, data: Path) -> None:
+    folder = data.parent / "empty"
+    SessionManager.local(folder).close()
+    (old,) = keys_of(folder)
+    add_primary(folder)
+    with SessionManager.local(folder) as manager:
+        manager.session(tenant="new", user="anna").write("under the new key, of which the catalogue does not know")
+    assert run("keys", "destroy", old["id"], "--yes", "--data", folder).code == 0
+    assert readable(folder) == 1

@@ -79,8 +79,10 @@ def test_no_manager_starts_on_a_root_of_another_users(
 
     def fstat(descriptor: int) -> os.stat_result:
         status = real(descriptor)
+        if status.st_ino != make_manager.results.stat().st_ino:
+            return status
         fields = list(status)
-        fields[4] += status.st_ino == make_manager.results.stat().st_ino  # the uid
+        fields[4] += 1  # the uid
         return os.stat_result(fields)
 
     monkeypatch.setattr(os, "fstat", fstat)

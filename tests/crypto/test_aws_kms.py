@@ -169,6 +169,8 @@ def test_an_alias_may_be_moved_and_what_it_wrapped_before_opens(kms, key):
     assert provider.primary_key_id == old
     before = provider.wrap(key, context=CONTEXT)
     kms.admin.update_alias(AliasName="alias/tenants", TargetKeyId=new)
+    # Whoever rotates asks which key it is now, not which it was at the last answer.
+    assert provider.primary_key_id == new
     after = provider.wrap(key, context=CONTEXT)
     assert (before.key_id, after.key_id, provider.primary_key_id) == (old, new, new)
     # Also for a process that starts now, and while the alias' new key is disabled.

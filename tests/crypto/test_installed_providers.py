@@ -4,14 +4,13 @@ import os
 import pytest
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
-from tenancy.keys.abilities import generation_of, keys_of
+from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
 from tenancy.keys.keyset import KeyInfo, KeyState, parse_single_key
 from tenancy.keys.material import SecretKey
 from tenancy.keys.providers import (
     KeysetProvider,
     UnknownKey,
     WrappedKey,
-    is_destroyed,
     open_key_provider,
     rewrap_key,
 )

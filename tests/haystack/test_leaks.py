@@ -38,6 +38,7 @@ from tenancy import (
     Limits,
     NoActiveSession,
     QuotaExceeded,
+    ResultCorrupt,
     RoutedStore,
     Session,
     SessionManager,
@@ -289,6 +290,16 @@ def not_reclaimed(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
     manager.clock.advance(timedelta(days=99))
     patch.setattr("stores.filesystem.FilesystemNamespace.destroy", away)
     manager.cleanup()
+
+
+def not_rotated(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
+    def damaged(*_: Any, **__: Any) -> None:
+        raise ResultCorrupt(CANARY)
+
+    manager.session(**WHO)
+    patch.setattr("tenancy.rotation.rotator._PAUSE_SECONDS", 0)
+    patch.setattr("tenancy.keys.keyring.Keyring.rewrap_session_key", damaged)
+    assert manager.rotate_keys("tenant").failed == 1
 
 
 def many_unknown(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.timeout(600)
 def test_any_thirty_steps_leave_what_the_model_says(place: Place) -> None:
     # The same ones each time; a server is asked over a socket.
-    run(place, examples=4 if place.on_postgresql else 7, steps=30, is_random=False)
+    run(place, examples=3 if place.on_postgresql else 5, steps=30, is_random=False)
 
 
 @pytest.mark.slow
