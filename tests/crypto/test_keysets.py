@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
+from tenancy.errors import ConfigurationError, KeyDestroyed, ResultCorrupt, TenancyError
 from tenancy.keys.files import read_key_file, remove_leftovers
 from tenancy.keys.keyset import KeysetError, KeyState, new_entry, parse_keyset, render_keyset
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import UnknownKey, WrappedKey, create_key_file, open_key_provider
+from tenancy.keys.providers import DisabledKey, UnknownKey, WrappedKey, create_key_file, open_key_provider
 
 CANARY = bytes(range(60, 92))
 ENCODED = base64.urlsafe_b64encode(CANARY).decode()
@@ -408,7 +408,7 @@ def test_the_primary_key_wraps_and_every_enabled_one_unwraps(open_keyset):
 
 
 @pytest.mark.parametrize(
-    ("state", "error"), [("disabled", KeyUnavailable), ("destroyed", KeyDestroyed), (None, UnknownKey)]
+    ("state", "error"), [("disabled", DisabledKey), ("destroyed", KeyDestroyed), (None, UnknownKey)]
 )
 def test_a_key_that_may_not_be_used_says_how_and_not_that_anything_is_corrupt(open_keyset, state, error):
     wrapped = open_keyset(entry("a")).wrap(SecretKey(CANARY), context=CONTEXT)
