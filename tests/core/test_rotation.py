@@ -172,7 +172,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.mark.case(131)
 @pytest.mark.parametrize("level", ["tenant", "session"])
-@pytest.mark.parametrize("number", [1, 2, 4, 6])
+@pytest.mark.parametrize("number", [2, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 3, 4, 5, 6))])
 def test_whoever_comes_next_carries_on_a_rotation_that_died_before_any_step(
     make_manager: ManagerFactory,
     monkeypatch: pytest.MonkeyPatch,
