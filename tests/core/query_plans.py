@@ -87,7 +87,7 @@ def plans(manager: SessionManager, names: Mapping[str, str], *, among_few_tenant
     }
     found = {}
     for name, statement in statements().items():
-        if name.startswith(("identity.", "row_security.")) or statement._clause.is_insert:
+        if name.startswith(("access.", "identity.", "row_security.")) or statement._clause.is_insert:
             continue
         access = (backend.across if name in ACROSS_TENANTS else backend.catalogue).access
         with _as_its_role(access, name, known) as transaction:
