@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from tenancy.backend import Backend
 from tenancy.cleanup import Cleaner, CleanupReport, require_batch_size
@@ -9,7 +10,16 @@ from tenancy.cleanup import Progress as CleanupProgress
 from tenancy.clock import Clock, to_datetime
 from tenancy.errors import ConfigurationError
 from tenancy.janitor import MAX_SECONDS, AsyncJanitor, Janitor, Rounds
-from tenancy.rotation import KeyLevel, KeyReport, RotationReport, Rotator, report_keys, require_level
+from tenancy.rotation import (
+    KeyLevel,
+    KeyReport,
+    MakeWork,
+    MoveWork,
+    RotationReport,
+    Rotator,
+    report_keys,
+    require_level,
+)
 from tenancy.rotation import Progress as RotationProgress
 from tenancy.scope import require_identifier
 from tenancy.translation import translated
@@ -88,18 +98,19 @@ class Housekeeping:
 
         return Rounds(clean, interval_seconds)
 
-    def require_key(self) -> None:
+    def require_key(self, provider: str | None = None) -> None:
         """
         Make sure that the key is this catalogue's, for whoever wants to know before somebody reads or writes.
 
         A manager starts while its key is away, since what only removes needs none. What was told is not asked again.
 
-        :raises KeyUnavailable: If it is away or disabled, or the setting `keys` is `none:`.
+        :param provider: A name in `other_keys`; `None` for the setting `keys`.
+        :raises KeyUnavailable: If it is away, disabled or not configured, or the setting `keys` is `none:`.
         :raises KeyDestroyed: If it is gone for good.
         :raises ConfigurationError: If it is another one's.
         """
         self._require_open()
-        self._backend.keyring.require_key()
+        self._backend.keyring.require_key(provider)
 
     def cleaned_at(self) -> datetime | None:
         """Return when a cleanup last ran to its end, or `None` if none did."""
@@ -155,19 +166,53 @@ class Housekeeping:
         """Do what is left of rotations that were begun, and begin none. See `rotate_keys`."""
         return self._rotator(level, tenant, on_progress, Rotator.carry_on)
 
+    def move_keys(
+        self,
+        *,
+        to: str,
+        tenant: str | None = None,
+        source: str | None = None,
+        on_progress: RotationProgress | None = None,
+    ) -> RotationReport:
+        """
+        Put a tenant's keys under a key of its own, or back; or everything that is with one provider under another's.
+
+        The tenant stays there: whatever new keys it gets go there too, and rotations at the level `"root"` put its keys
+        under that provider's primary key. Everything else as with `rotate_keys`. From a provider to another the keys
+        pass through this process.
+
+        :param to: The provider: its name in `other_keys`, or that of the setting `keys`, as `key_report` shows it.
+        :param tenant: Whose keys. Either this or `source`.
+        :param source: Whatever is with this provider; on PostgreSQL this takes `maintenance_url`.
+        :param on_progress: See `rotate_keys`.
+        :raises SessionNotFound: If there is no such tenant.
+        :raises KeyUnavailable: If a provider does not answer. What was done stays done; the next call carries on.
+        :raises KeyDestroyed: If the key of `to` is gone for good.
+        :raises ConfigurationError: If no such provider is configured, its key is not the one that this catalogue knows
+            of it, or both or none of `tenant` and `source` are given.
+        """
+        if (tenant is None) == (source is None):
+            raise ConfigurationError("Say which keys are moved: those of one tenant or those of one provider.")
+        self._require_open()
+        names = self._backend.keyring.provider_names
+        if to not in names or source not in (None, *names):
+            raise ConfigurationError("No provider of that name is configured; name it in other_keys.")
+        return self._rotator("root", tenant, on_progress, Rotator.rotate, partial(MoveWork, to=to, source=source))
+
     def _rotator(
         self,
         level: KeyLevel,
         tenant: str | None,
         on_progress: RotationProgress | None,
         work: Callable[[Rotator], RotationReport],
+        make_work: MakeWork | None = None,
     ) -> RotationReport:
         require_level(level)
         if tenant is not None:
             require_identifier(tenant, "tenant")
         self._require_open()
         with translated():
-            return work(Rotator(self._backend, level, tenant=tenant, on_progress=on_progress))
+            return work(Rotator(self._backend, level, tenant=tenant, on_progress=on_progress, make_work=make_work))
 
     def key_report(self) -> KeyReport:
         """

@@ -21,10 +21,11 @@ from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
 from tenancy.catalogue.row_security import maintenance_problem, runtime_problem, version_problem
 from tenancy.clock import Clock
-from tenancy.errors import ConfigurationError
+from tenancy.errors import ConfigurationError, KeyUnavailable
 from tenancy.keys.files import remove_leftovers
 from tenancy.keys.keyring import Keyring
-from tenancy.keys.providers import create_key_file, open_key_provider
+from tenancy.keys.opening import open_keyring
+from tenancy.keys.providers import create_key_file
 from tenancy.quotas import Limits
 from tenancy.translation import as_tenancy_error, translated
 from tenancy.upgrade import require_current, upgrade_if_empty
@@ -87,7 +88,7 @@ def _prepare_local(path: Path, *, durability: Durability) -> Parts:
     # Quoted: a directory may be called "a?b" or "100%".
     url = f"sqlite:///{quote(str(catalogue))}"
     # Opened before there is a catalogue: an unsafe key file is refused with nothing made.
-    with _closed_on_failure(Keyring(open_key_provider(f"file:{keys}"))) as keyring:
+    with _closed_on_failure(open_keyring(f"file:{keys}")) as keyring:
         # Results have a folder only after the catalogue was complete: one without a schema has lost it.
         upgrade_if_empty(url, was_complete=has_store)
         return Parts(Database(url, durability=durability), f"file://{quote(str(results))}", keyring)
@@ -95,7 +96,7 @@ def _prepare_local(path: Path, *, durability: Durability) -> Parts:
 
 def prepare_settings(settings: "Settings") -> Parts:
     """Open what the settings name. See `SessionManager.from_settings`."""
-    with _closed_on_failure(Keyring(open_key_provider(settings.keys))) as keyring:
+    with _closed_on_failure(open_keyring(settings.keys, settings.other_keys)) as keyring:
         database = _open("database_url", settings.database_url, settings.durability)
         maintenance = None
         if settings.maintenance_url is not None and not database.is_sqlite:
@@ -211,6 +212,11 @@ def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
             identity.add_root_key(RootKey(provider=keyring.provider_name, check=check))
         known = identity.root_keys()
     keyring.hold_to([(key.provider, key.check) for key in known], catalogue_id=catalogue_id)
+    if not keyring.is_keyless and keyring.provider_name not in {key.provider for key in known}:
+        # Another one than before, which is among the others now. What new tenants hang on is known from here on.
+        with contextlib.suppress(KeyUnavailable):
+            check = keyring.check_value(catalogue_id=catalogue_id)
+            identity.remember_root_key(RootKey(provider=keyring.provider_name, check=check))
 
 
 def require_same(catalogue: Catalogue, across: Catalogue) -> None:

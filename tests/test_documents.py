@@ -21,6 +21,7 @@ from tenancy.events import Event
 from tenancy.keys import aws_kms
 from tenancy.keys.locations import BUILT_IN, parse_location
 from tenancy.keys.plugins import GROUP
+from tenancy.settings import Settings
 from tenancy.unknown import GRACE, ONE_IN
 
 CHECKOUT = Path(__file__).parent.parent
@@ -186,8 +187,11 @@ def test_the_provider_of_the_example_keeps_the_contract_and_serves_a_manager(tmp
 
 
 def test_what_the_page_on_keys_says_of_settings_and_limits_is_so() -> None:
-    (setting,) = (tomllib.loads(block) for block in blocks("toml", KEYS) if block.startswith("keys"))
+    setting, others = (tomllib.loads(block) for block in blocks("toml", KEYS) if block.startswith("keys"))
     assert parse_location(setting["keys"])[0] == "aws-kms"
+    required = {"database_url": "sqlite:////srv/catalogue.sqlite3", "store_url": "database:"}
+    (own,) = Settings(**required, **others).other_keys
+    assert f"--to {own}" in KEYS
     (policy,) = map(json.loads, blocks("json", KEYS))
     assert policy["Statement"][0]["Resource"] == setting["keys"].removeprefix("aws-kms:")
     named = re.findall(r"^\| `([a-z-]+):", KEYS, flags=re.MULTILINE)

@@ -6,11 +6,12 @@ that was interrupted is found by whoever comes next, and carried on. Which keys 
 with each of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from stores.errors import Conflict
+from tenancy.catalogue import root_key_statements as root_sql
 from tenancy.catalogue import rotation_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.moments import Moments
@@ -148,7 +149,8 @@ class RotationTable:
         """
         Give a tenant a further key, which new sessions' keys are wrapped by from now on.
 
-        :raises Conflict: If somebody else gave it one, or it is being erased. Nothing was changed; look again.
+        :raises Conflict: If somebody else gave it one or moved it to another provider, or it is being erased. Nothing
+            was changed; look again.
         """
         with self._access.writing(tenant_id, shred=True) as transaction:
             added = transaction.execute(
@@ -161,7 +163,7 @@ class RotationTable:
                 now_us=self._moments.parameter(),
             )
             if added != 1:
-                raise Conflict("The tenant is being erased.")
+                raise Conflict("The tenant is being erased, or was moved to another provider.")
 
     def session_keys_under_old(self, tenant_id: str, *, newest: int, after: tuple[str, int]) -> list[WrappedSessionKey]:
         """Return a page of the session keys that older versions of the tenant's key wrap, in the order of their ids."""
@@ -245,19 +247,18 @@ class RotationTable:
                 for each in keys
             )
 
-    def tenants_under_other(self, *, provider: str, key_id: str, after: str) -> list[str]:
-        """Return a page of the tenants with a key that another key-encryption key than this one wraps."""
+    def tenants_under(self, *, provider: str, key_id: str, after: str) -> list[str]:
+        """Return a page of the tenants with a key that this key-encryption key wraps."""
         with self._access.reading_across() as transaction:
             rows = transaction.all(
-                sql.TENANTS_UNDER_OTHER, provider=provider, key_id=key_id, after_tenant=after, page=_PAGE
+                root_sql.TENANTS_UNDER, provider=provider, key_id=key_id, after_tenant=after, page=_PAGE
             )
         return [row[0] for row in rows]
 
-    def count_under_other(self, *, provider: str, key_id: str) -> int:
-        """Return how many tenants' keys another key-encryption key than this one wraps."""
+    def keys_under_each(self) -> dict[tuple[str, str], int]:
+        """Return how many tenants' keys each key-encryption key wraps, by its provider and its id."""
         with self._access.reading_across() as transaction:
-            row = transaction.one(sql.COUNT_UNDER_OTHER, provider=provider, key_id=key_id)
-        return 0 if row is None else int(row[0])
+            return {(row[0], row[1]): row[2] for row in transaction.all(root_sql.KEYS_UNDER_EACH)}
 
     def replace_tenant_key(self, tenant_id: str, *, old: TenantKey, new: TenantKey) -> bool:
         """
@@ -268,7 +269,7 @@ class RotationTable:
         with self._access.writing(tenant_id, shred=True) as transaction:
             self._access.mark_shredding(transaction)
             changed = transaction.execute(
-                sql.REPLACE_TENANT_KEY,
+                root_sql.REPLACE_TENANT_KEY,
                 tenant_id=tenant_id,
                 version=old.version,
                 old_provider=old.provider,
@@ -284,24 +285,24 @@ class RotationTable:
     def root_keys(self) -> list[RootKeyUse]:
         """Return the key-encryption keys that this catalogue knows or hangs on, the oldest first."""
         with self._access.reading_across() as transaction:
-            known = {(row[0], row[1]): row[2] for row in transaction.all(sql.ROOT_KEYS_KNOWN)}
-            used = {(row[0], row[1]): row[2] for row in transaction.all(sql.ROOT_KEYS_IN_USE)}
+            known = {(row[0], row[1]): row[2] for row in transaction.all(root_sql.ROOT_KEYS_KNOWN)}
+            used = {(row[0], row[1]): row[2] for row in transaction.all(root_sql.ROOT_KEYS_IN_USE)}
         return [
             RootKeyUse(provider, key_id, used.get((provider, key_id), 0), known.get((provider, key_id)))
             for provider, key_id in [*known, *(each for each in used if each not in known)]
         ]
 
-    def forget_root_keys(self, *, but: tuple[str, str]) -> None:
-        """Forget the key-encryption keys that nothing is under any more, all but one: no start asks for them then."""
+    def forget_root_keys(self, *, but: Collection[tuple[str, str | None]]) -> None:
+        """Forget the key-encryption keys that nothing is under any more, all but some: no start asks for them then."""
         with self._access.writing_across() as transaction:
-            for provider, key_id, _ in transaction.all(sql.ROOT_KEYS_KNOWN):
-                if (provider, key_id) != but:
-                    transaction.execute(sql.FORGET_ROOT_KEY, provider=provider, key_id=key_id)
+            for provider, key_id, _ in transaction.all(root_sql.ROOT_KEYS_KNOWN):
+                if (provider, key_id) not in but:
+                    transaction.execute(root_sql.FORGET_ROOT_KEY, provider=provider, key_id=key_id)
 
     def counts(self) -> KeyCounts:
         """Return how many wrapped keys there are, and how old."""
         with self._access.reading_across() as transaction:
-            row = transaction.one(sql.OLDEST_KEYS)
+            row = transaction.one(root_sql.OLDEST_KEYS)
         if row is None:
             raise LookupError("The database does not say how many keys there are.")
         return KeyCounts(

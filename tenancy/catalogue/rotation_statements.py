@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from stores.sql import Statement
 from tenancy.catalogue.moments import now_us
-from tenancy.schema import CATALOGUE, ROOT_KEYS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
+from tenancy.schema import CATALOGUE, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
 
 _page = sa.bindparam("page", type_=sa.Integer)
 _after_tenant = sa.bindparam("after_tenant", type_=sa.String)
@@ -134,9 +134,16 @@ ADD_TENANT_KEY: Final = Statement(
             sa.bindparam("wrapped", type_=sa.LargeBinary),
             _since["tenant"],
         )
-        .where(_of_tenant, _live_tenant)
+        .select_from(TENANTS.join(TENANT_KEYS, TENANT_KEYS.c.tenant_id == TENANTS.c.tenant_id))
+        .where(
+            _of_tenant,
+            _live_tenant,
+            # With the provider of the one that it follows: a tenant that is moved to another meanwhile goes there.
+            TENANT_KEYS.c.version + 1 == sa.bindparam("version", type_=sa.Integer),
+            TENANT_KEYS.c.provider == sa.bindparam("provider", type_=sa.String),
+        )
         # An erasure that has begun has removed the keys; none may come after.
-        .with_for_update(read=True),
+        .with_for_update(of=[TENANTS, TENANT_KEYS], read=True),
     )
 )
 _after_key = sa.tuple_(SESSION_KEYS.c.session_id, SESSION_KEYS.c.version) > sa.tuple_(
@@ -255,61 +262,5 @@ ADD_SESSION_KEY: Final = Statement(
             ),
         )
         .with_for_update(of=[SESSIONS, TENANT_KEYS], read=True, skip_locked=True),
-    )
-)
-
-_provider, _key_id = sa.bindparam("provider", type_=sa.String), sa.bindparam("key_id", type_=sa.String)
-_under_other = sa.or_(TENANT_KEYS.c.provider != _provider, TENANT_KEYS.c.key_id != _key_id)
-_keys_of_live = TENANT_KEYS.join(TENANTS, TENANTS.c.tenant_id == TENANT_KEYS.c.tenant_id)
-TENANTS_UNDER_OTHER: Final = Statement(
-    sa.select(TENANT_KEYS.c.tenant_id)
-    .distinct()
-    .select_from(_keys_of_live)
-    .where(_live_tenant, _under_other, TENANT_KEYS.c.tenant_id > _after_tenant)
-    .order_by(TENANT_KEYS.c.tenant_id)
-    .limit(_page)
-)
-COUNT_UNDER_OTHER: Final = Statement(
-    sa.select(sa.func.count()).select_from(_keys_of_live).where(_live_tenant, _under_other)
-)
-REPLACE_TENANT_KEY: Final = Statement(
-    TENANT_KEYS.update()
-    .where(
-        _key_of_tenant,
-        TENANT_KEYS.c.version == sa.bindparam("version"),
-        TENANT_KEYS.c.provider == sa.bindparam("old_provider"),
-        TENANT_KEYS.c.key_id == sa.bindparam("old_key_id"),
-    )
-    .values(provider=_provider, key_id=_key_id, wrapped=sa.bindparam("wrapped"))
-)
-ROOT_KEYS_IN_USE: Final = Statement(
-    sa.select(TENANT_KEYS.c.provider, TENANT_KEYS.c.key_id, sa.func.count(sa.distinct(TENANT_KEYS.c.tenant_id)))
-    .group_by(TENANT_KEYS.c.provider, TENANT_KEYS.c.key_id)
-    .order_by(TENANT_KEYS.c.provider, TENANT_KEYS.c.key_id)
-)
-ROOT_KEYS_KNOWN: Final = Statement(
-    sa.select(ROOT_KEYS.c.provider, ROOT_KEYS.c.key_id, ROOT_KEYS.c.created_at_us).order_by(
-        ROOT_KEYS.c.created_at_us, ROOT_KEYS.c.provider, ROOT_KEYS.c.key_id
-    )
-)
-FORGET_ROOT_KEY: Final = Statement(
-    ROOT_KEYS.delete().where(
-        ROOT_KEYS.c.provider == _provider,
-        ROOT_KEYS.c.key_id == _key_id,
-        sa.not_(
-            sa.exists(
-                sa.select(TENANT_KEYS.c.version)
-                .where(TENANT_KEYS.c.provider == ROOT_KEYS.c.provider, TENANT_KEYS.c.key_id == ROOT_KEYS.c.key_id)
-                .correlate(ROOT_KEYS)
-            )
-        ),
-    )
-)
-OLDEST_KEYS: Final = Statement(
-    sa.select(
-        sa.select(sa.func.min(TENANT_KEYS.c.created_at_us)).scalar_subquery(),
-        sa.select(sa.func.min(SESSION_KEYS.c.created_at_us)).scalar_subquery(),
-        sa.select(sa.func.count()).select_from(TENANT_KEYS).scalar_subquery(),
-        sa.select(sa.func.count()).select_from(SESSION_KEYS).scalar_subquery(),
     )
 )

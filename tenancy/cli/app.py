@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tenancy.cli import cleanup, db, doctor, erase, init, keys, limits, sessions, usage, verify
+from tenancy.cli import cleanup, db, doctor, erase, init, key_files, keys, limits, sessions, usage, verify
 from tenancy.cli.demo import demo
 from tenancy.cli.invocation import ConfigOption, DataOption, Invocation, OutputOption, choice, command
 from tenancy.version import __version__
@@ -91,9 +91,10 @@ _keys = _group("keys", "The keys that everything is encrypted with.")
 command(_keys, "list")(keys.list_keys)
 command(_keys, "rotate")(keys.rotate)
 command(_keys, "rewrap")(keys.rewrap)
-command(_keys, "disable")(keys.disable)
-command(_keys, "enable")(keys.enable)
-command(_keys, "destroy")(keys.destroy)
+command(_keys, "move")(keys.move)
+command(_keys, "disable")(key_files.disable)
+command(_keys, "enable")(key_files.enable)
+command(_keys, "destroy")(key_files.destroy)
 
 _erase = _group("erase", "Remove a user or a tenant for good.")
 command(_erase, "user")(erase.user)

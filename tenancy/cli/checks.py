@@ -3,17 +3,20 @@
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tenancy.cli.check import Check, Status
 from tenancy.cli.key_check import keys
 from tenancy.cli.output import moment, size
 from tenancy.cli.place import MAKE_A_KEY, Place
 from tenancy.errors import SchemaOutdated, TenancyError
+
+if TYPE_CHECKING:
+    from tenancy import SessionManager
 
 _INIT_COMMAND: Final = "`tenancy init`"
 _INIT: Final = f"Run {_INIT_COMMAND}."
@@ -75,10 +78,10 @@ def environment(variables: "os._Environ[str] | dict[str, str]") -> Check:
 
 def key(place: Place, *, is_new: bool) -> Check:
     """Look whether the key is there and nobody else can read it. A key service is not asked: see `catalogue`."""
-    from tenancy.keys.providers import open_key_provider
+    from tenancy.keys.opening import open_keyring
 
     try:
-        open_key_provider(place.keys()).close()
+        open_keyring(place.keys(), place.other_keys()).close()
     except TenancyError as error:
         return Check("key", Status.FAIL, str(error), _key_advice(place, is_new=is_new))
     if place.is_keyless():
@@ -189,12 +192,22 @@ def roles(place: Place) -> Iterator[Check]:
         yield Check("server", Status.WARN, of_server, "Upgrade the server.")
 
 
+def _refused(manager: "SessionManager", names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        try:
+            manager.require_key(name)
+        except TenancyError as error:
+            yield name, str(error)
+
+
 def catalogue(place: Place) -> Iterator[Check]:
     """Look whether key, catalogue and store belong together, and when cleanup last ran."""
+    refused: dict[str, str] = {}
     try:
         with closing(place.open()) as manager:
             if not place.is_keyless():
                 manager.require_key()
+                refused = dict(_refused(manager, place.other_keys()))
             cleaned_at = manager.cleaned_at()
             # On PostgreSQL only the maintenance role knows what all tenants hang on.
             may_ask = place.sqlite_file() is not None or place.maintenance_url() is not None
@@ -207,6 +220,8 @@ def catalogue(place: Place) -> Iterator[Check]:
         return
     told = "It opens, without a key." if place.is_keyless() else "The key is the one it was made with."
     yield Check("catalogue", Status.OK, told)
+    for name, why in refused.items():
+        yield Check("other keys", Status.WARN, f"{name}: {why}", "Its tenants wait; nobody else does.")
     if report is not None:
         yield keys(report, now=datetime.now(UTC))
     if cleaned_at is None or datetime.now(UTC) - cleaned_at > _CLEANUP_DUE:

@@ -47,21 +47,23 @@ def _init_settings(place: Place) -> list[str]:
             f"The environment variable {name} should hold the key and is not set; "
             f"make one for a new installation with `{MAKE_A_KEY}`."
         )
-    if place.is_keyless() and not _knows_keys(place):
+    known = _known_providers(place)
+    if place.is_keyless() and not known:
         raise ConfigurationError(
             "The setting keys is none:, and a new installation needs a key. Run this with the key first; nothing was "
             "changed."
         )
     if key_file is None or os.path.lexists(key_file):
         open_key_provider(place.keys()).close()
-    elif _knows_keys(place):
-        # A new key would open none of what is there, and would hide that the old one is lost.
-        raise ConfigurationError(
-            f"The key file {key_file} is missing, and the catalogue was made with its key. Restore it; "
-            "nothing was changed."
-        )
-    elif not _may_write(key_file.parent):
-        raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
+    else:
+        _require_makeable(key_file, is_known=bool(known))
+    missing = {"key file": key_file}
+    for name, location in {} if place.is_keyless() else place.other_keys().items():
+        missing[f"key file {name}"] = own = place.key_file(name)
+        if own is None or os.path.lexists(own):
+            open_key_provider(location).close()
+        else:
+            _require_makeable(own, is_known=name in known)
     _require_store(place)
     place.require_roles()
     owner_url, setting = place.owner_url(), place.owner_setting()
@@ -71,15 +73,14 @@ def _init_settings(place: Place) -> list[str]:
         upgrade(owner_url, setting=setting)
         created.append("schema")
     created += place.prepare_roles()
-    if key_file is not None and not os.path.lexists(key_file):
-        try:
-            create_key_file(key_file)
-            created.append("key file")
-        except FileExistsError:
-            # Somebody else's `init` was faster, and theirs is as good.
-            pass
-    if key_file is not None:
-        remove_leftovers(key_file)
+    for name, path in missing.items():
+        if path is None:
+            continue
+        # Somebody else's `init` may be faster, and theirs is as good.
+        with suppress(FileExistsError):
+            create_key_file(path)
+            created.append(name)
+        remove_leftovers(path)
     store = place.store_directory()
     if store is not None and not store.exists():
         created.append("store")
@@ -109,8 +110,19 @@ def _require_store(place: Place) -> None:
         raise as_tenancy_error(error) from None
 
 
-def _knows_keys(place: Place) -> bool:
-    """Whether the catalogue was ever opened with a key; not if there is no catalogue yet."""
+def _require_makeable(key_file: Path, *, is_known: bool) -> None:
+    if is_known:
+        # A new key would open none of what is there, and would hide that the old one is lost.
+        raise ConfigurationError(
+            f"The key file {key_file} is missing, and the catalogue was made with its key. Restore it; "
+            "nothing was changed."
+        )
+    if not _may_write(key_file.parent):
+        raise ConfigurationError(f"The key file {key_file} is missing and cannot be made there.")
+
+
+def _known_providers(place: Place) -> set[str]:
+    """The providers whose keys the catalogue was ever opened with; none if there is no catalogue yet."""
     from stores.errors import StoreError
     from stores.sql import Database
     from tenancy.catalogue import Catalogue
@@ -123,10 +135,11 @@ def _knows_keys(place: Place) -> bool:
         check(place.owner_url(), setting=place.owner_setting())
     with closing(Database(place.owner_url())) as database:
         try:
-            return bool(Catalogue(database, clock=Clock(), defaults=DEFAULT_LIMITS).identity.root_keys())
+            identity = Catalogue(database, clock=Clock(), defaults=DEFAULT_LIMITS).identity
+            return {key.provider for key in identity.root_keys()}
         except StoreError:
             # It answered a moment ago, so what is missing is the table, or the SQLite file.
-            return False
+            return set()
 
 
 def _may_write(directory: Path) -> bool:

@@ -1,4 +1,4 @@
-"""`tenancy keys`: which there are, putting what they wrap under new ones, and ending old ones."""
+"""`tenancy keys`: which there are, putting what they wrap under new ones, and moving tenants to their own."""
 
 from contextlib import closing
 from enum import StrEnum
@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from tenancy.cli.consent import DryRunOption, YesOption, ask, require_terminal
+from tenancy.cli.consent import DryRunOption
 from tenancy.cli.exits import ExitCode, Refusal
 from tenancy.cli.invocation import Invocation, words
 from tenancy.cli.output import Table, count, moment, note, progress
-from tenancy.cli.place import Place
-from tenancy.cli.who import SomeTenantOption
+from tenancy.cli.who import ProviderOption, SomeTenantOption
 
 if TYPE_CHECKING:
-    from tenancy.rotation import KeyReport, RootKeyInfo, RotationReport
+    from tenancy.rotation import KeyReport, RotationReport
 
 
 class Level(StrEnum):
@@ -27,12 +26,7 @@ class Level(StrEnum):
 
 
 LevelArgument = Annotated[Level, words("LEVEL", Level, help="Which keys.")]
-KeyIdArgument = Annotated[str, typer.Argument(metavar="KEY_ID", help="Its id, as `tenancy keys list` shows it.")]
 
-_ELSEWHERE: Final = (
-    "The key is not in a key file of ours, so this command cannot change it; do that where it is kept, and then run "
-    "`tenancy keys rewrap`."
-)
 _NOT_DONE: Final = "Some keys are still under an old one; run `tenancy keys rewrap` to try again."
 
 
@@ -76,7 +70,12 @@ def list_keys(invocation: Invocation) -> None:
 
 
 def rotate(
-    invocation: Invocation, *, level: LevelArgument, tenant: SomeTenantOption = None, dry_run: DryRunOption = False
+    invocation: Invocation,
+    *,
+    level: LevelArgument,
+    tenant: SomeTenantOption = None,
+    provider: ProviderOption = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """
     Put keys under new ones: of tenants (root), of sessions (tenant), or give live sessions new ones (session).
@@ -86,6 +85,9 @@ def rotate(
     begun. Exits 3 if something is left.
     """
     place = invocation.place()
+    if provider is not None and (level is not Level.ROOT or tenant is not None):
+        raise typer.BadParameter("--provider is for the level root, and for all who are with that provider.")
+    key_file = place.key_file(provider)
     if dry_run:
         _forecast(invocation, level)
         return
@@ -100,7 +102,7 @@ def rotate(
         if report.changed or report.left > report.failed:
             note("Not everything was under the primary key yet; that was done first, and no new key was made.")
         else:
-            new_key_id = _new_primary(place)
+            new_key_id = _new_primary(key_file)
             with closing(place.open()) as manager, progress("Rotating") as advance:
                 report = manager.rotate_keys("root", on_progress=advance)
     elif report.resumed:
@@ -131,81 +133,30 @@ def rewrap(invocation: Invocation, *, tenant: SomeTenantOption = None, dry_run: 
     )
 
 
-def disable(
-    invocation: Invocation, *, key_id: KeyIdArgument, dry_run: DryRunOption = False, yes: YesOption = False
-) -> None:
-    """Have a key of the key file open nothing, until it is enabled again. Running processes notice at once."""
-    from tenancy.keys.keyset_editing import disable_key
-
-    path, key = _which(invocation, key_id, dry_run=dry_run, yes=yes, what="makes data unreadable")
-    if not dry_run:
-        ask(f"Disable this key? {key.tenants} tenants hang on it and cannot be read meanwhile.", yes=yes)
-        disable_key(path, key_id)
-    _show_key(invocation, key, "disabled", dry_run=dry_run)
-
-
-def enable(invocation: Invocation, *, key_id: KeyIdArgument) -> None:
-    """Have a key of the key file that was disabled open things again."""
-    from tenancy.keys.keyset_editing import enable_key
-
-    path, key = _which(invocation, key_id, dry_run=True, yes=True, what="")
-    enable_key(path, key_id)
-    _show_key(invocation, key, "primary" if key.state == "primary" else "enabled", dry_run=False)
-
-
-def destroy(
-    invocation: Invocation, *, key_id: KeyIdArgument, dry_run: DryRunOption = False, yes: YesOption = False
+def move(
+    invocation: Invocation,
+    *,
+    to: Annotated[str, typer.Option("--to", metavar="NAME", help="The provider.", show_default=False)],
+    tenant: SomeTenantOption = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="NAME", help="Whatever is with this provider.", show_default=False),
+    ] = None,
 ) -> None:
     """
-    Destroy a key of the key file for good, once nothing hangs on it.
+    Put a tenant's keys under a key of its own, or everything of one provider under another's, where it stays.
 
-    Whatever it wrapped, in copies and backups too, is then opened by nobody any more; by nobody who has no copy of the
-    key file, that is.
+    Providers are called as in other_keys; that of the setting keys as `tenancy keys list` shows it. No result is
+    touched, and everything stays readable. Exits 3 if something is left.
     """
-    path, key = _which(invocation, key_id, dry_run=dry_run, yes=yes, what="destroys a key")
-    _require_unused(key)
-    if not dry_run:
-        ask("Destroy this key for good? Backups that hang on it will open no more.", yes=yes)
-        _destroy(invocation, path, key)
-    _show_key(invocation, key, "destroyed", dry_run=dry_run)
+    with closing(invocation.place().open()) as manager, progress("Moving") as advance:
+        report = manager.move_keys(to=to, tenant=tenant, source=source, on_progress=advance)
+    _show(invocation, [report], _document(report))
 
 
-def _require_unused(key: "RootKeyInfo") -> None:
-    if key.state == "primary":
-        raise Refusal(
-            "This is the primary key; make another one first: `tenancy keys rotate root`. Nothing was changed.",
-            code=ExitCode.FAILED,
-        )
-    if key.tenants:
-        raise Refusal(
-            f"{key.tenants} tenants still hang on this key; put them under the primary one first: `tenancy keys "
-            "rewrap`. Nothing was changed.",
-            code=ExitCode.FAILED,
-        )
-
-
-def _destroy(invocation: Invocation, path: Path, key: "RootKeyInfo") -> None:
-    from tenancy.keys.keyset_editing import destroy_key, disable_key, enable_key
-
-    if key.state == "destroyed":
-        return
-    # Disabled before it is looked at for the last time: whatever was put under it since the first look is seen, and
-    # nothing that is put under it later was ever of use to anybody.
-    disable_key(path, key.key_id)
-    try:
-        with closing(invocation.place().open()) as manager:
-            _require_unused(_find(manager.key_report(), key.key_id))
-    except BaseException:
-        if key.state == "enabled":
-            enable_key(path, key.key_id)
-        raise
-    destroy_key(path, key.key_id)
-
-
-def _new_primary(place: Place) -> str:
+def _new_primary(path: Path | None) -> str:
     from tenancy.keys.keyset_editing import add_primary_key
 
-    path = place.key_file()
     if path is None:
         raise Refusal(
             "Everything is under the provider's primary key. Have a new one made where the keys are kept, and run this "
@@ -213,29 +164,6 @@ def _new_primary(place: Place) -> str:
             code=ExitCode.FAILED,
         )
     return add_primary_key(path)
-
-
-def _which(invocation: Invocation, key_id: str, *, dry_run: bool, yes: bool, what: str) -> "tuple[Path, RootKeyInfo]":
-    place = invocation.place()
-    path = place.key_file()
-    if path is None:
-        raise Refusal(_ELSEWHERE, code=ExitCode.USAGE)
-    if not dry_run:
-        require_terminal(yes=yes, what=what)
-    with closing(place.open()) as manager:
-        report = manager.key_report()
-        if not dry_run and not report.due["root"]:
-            # Changes nothing, but the catalogue knows the primary key from here on, by which later starts tell that
-            # they have the right ones.
-            manager.rewrap_keys("root")
-    return path, _find(report, key_id)
-
-
-def _find(report: "KeyReport", key_id: str) -> "RootKeyInfo":
-    for key in report.root_keys:
-        if key.key_id == key_id and key.state not in ("missing", "unknown", "foreign"):
-            return key
-    raise Refusal("There is no such key in the key file; nothing was changed.", code=ExitCode.NOT_FOUND)
 
 
 def _forecast(invocation: Invocation, level: Level | None) -> None:
@@ -281,15 +209,6 @@ def _document(report: "RotationReport") -> dict[str, Any]:
         "left": report.left,
         "complete": report.complete,
     }
-
-
-def _show_key(invocation: Invocation, key: "RootKeyInfo", state: str, *, dry_run: bool) -> None:
-    if dry_run:
-        note("Dry run: nothing was changed.")
-    document = {"key_id": key.key_id, "state": key.state if dry_run else state, "tenants": key.tenants}
-    invocation.output.show(
-        {**document, "dry_run": dry_run}, Table.of_fields({name: str(value) for name, value in document.items()})
-    )
 
 
 def _aged(number: int, oldest: Any) -> str:

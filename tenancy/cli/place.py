@@ -147,6 +147,10 @@ class Place:
 
         return f"file:{self._directory() / KEY_FILE}"
 
+    def other_keys(self) -> Mapping[str, str]:
+        """Where the keys are of tenants that have one of their own, by the names of their providers."""
+        return {} if self.settings is None else self.settings.other_keys
+
     def store_url(self) -> str:
         """Where the results are."""
         if self.settings is not None:
@@ -155,9 +159,16 @@ class Place:
 
         return f"file://{quote(str(self._directory() / RESULTS_FOLDER))}"
 
-    def key_file(self) -> Path | None:
-        """The key file, if the key is in one."""
-        kind, _, where = self.keys().partition(":")
+    def key_file(self, provider: str | None = None) -> Path | None:
+        """
+        The key file, if the key is in one.
+
+        :param provider: A name in `other_keys`; `None` for the setting `keys`.
+        :raises Refusal: If there is no such name.
+        """
+        if provider is not None and provider not in self.other_keys():
+            raise Refusal("There is no provider of that name in other_keys.", code=ExitCode.USAGE)
+        kind, _, where = (self.keys() if provider is None else self.other_keys()[provider]).partition(":")
         return Path(where) if kind == "file" else None
 
     def is_keyless(self) -> bool:

@@ -18,6 +18,10 @@ SomeSessionOption = Annotated[
 OwnRoomOption = Annotated[
     bool, typer.Option("--own-room", help="The user's own room, which is the session without a name.")
 ]
+ProviderOption = Annotated[
+    str | None,
+    typer.Option("--provider", metavar="NAME", help="That of this name in other_keys.", show_default=False),
+]
 
 
 def require_wider(*, user: str | None, session: str | None = None, tenant: str | None = "") -> None:

@@ -10,7 +10,7 @@ from tenancy.keys.material import SecretKey
 
 class KeyCache:
     """
-    Keeps keys by everything that decides whether they are the right ones.
+    Keeps keys by everything that decides whether they are the right ones, of which the first part says whose they are.
 
     Nobody shares a key with the cache: it keeps a copy of what it is given and hands out copies, so that it may
     overwrite its own whenever it likes. Age counts from when a key was put in, and the oldest leaves first; an old key
@@ -27,16 +27,16 @@ class KeyCache:
         self._monotonic = monotonic
         self._lock = ProcessLock()
         # In the order they were put in, so that the oldest are the first.
-        self._kept: OrderedDict[Hashable, tuple[float, SecretKey]] = OrderedDict()
+        self._kept: OrderedDict[tuple[Hashable, ...], tuple[float, SecretKey]] = OrderedDict()
 
-    def get(self, identity: Hashable) -> SecretKey | None:
+    def get(self, identity: tuple[Hashable, ...]) -> SecretKey | None:
         """Hand out a copy of a key, which the caller closes; `None` if it is not here (any more)."""
         with self._lock:
             self._evict()
             kept = self._kept.get(identity)
             return None if kept is None else kept[1].duplicate()
 
-    def put(self, identity: Hashable, key: SecretKey) -> None:
+    def put(self, identity: tuple[Hashable, ...], key: SecretKey) -> None:
         """Keep a copy of a key. The key itself stays the caller's."""
         with self._lock:
             before = self._kept.pop(identity, None)
@@ -44,6 +44,12 @@ class KeyCache:
                 before[1].close()
             self._kept[identity] = (self._monotonic() + self._seconds, key.duplicate())
             self._evict()
+
+    def drop(self, whose: Hashable) -> None:
+        """Overwrite and forget the keys that are somebody's."""
+        with self._lock:
+            for identity in [each for each in self._kept if each[0] == whose]:
+                self._kept.pop(identity)[1].close()
 
     def close(self) -> None:
         """Overwrite and forget every key. The cache stays usable, and empty until the next `put`."""

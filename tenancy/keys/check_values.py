@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
-from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import KEY_BYTES, SecretKey
 from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
 from tenancy.sealing.context import bound_context
@@ -24,18 +23,15 @@ def make_check_value(provider: KeyProvider, *, catalogue_id: str) -> WrappedKey:
         return provider.wrap(known, context=bound_context(_LABEL, catalogue_id))
 
 
-def require_check_value(provider: KeyProvider, stored: WrappedKey, *, name: str, catalogue_id: str) -> None:
+def require_check_value(provider: KeyProvider, stored: WrappedKey, *, catalogue_id: str) -> None:
     """
     Refuse a key that is not the one that has made a check value.
 
     :param stored: The check value.
-    :param name: What its provider was called.
-    :raises ConfigurationError: If key or provider are others.
+    :raises ConfigurationError: If the key is another one.
     :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
     :raises KeyDestroyed: If the key is gone for good.
     """
-    if provider.name not in (name, NO_KEY):
-        raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
     try:
         with provider.unwrap(stored, context=bound_context(_LABEL, catalogue_id)):
             return
@@ -44,18 +40,18 @@ def require_check_value(provider: KeyProvider, stored: WrappedKey, *, name: str,
     raise ConfigurationError("The key that is configured is not the one this catalogue was made with.")
 
 
-def require_one(provider: KeyProvider, known: Iterable[tuple[str, WrappedKey]], catalogue_id: str) -> None:
+def require_one(provider: KeyProvider, known: Iterable[WrappedKey], catalogue_id: str) -> None:
     """
     Refuse keys of which one is not what has made its check value, or none is at hand.
 
-    :param known: Check values, each with the name of its provider.
+    :param known: The check values that were made with this provider.
     :raises TenancyError: See `require_check_value`.
     """
     refusal: KeyUnavailable | KeyDestroyed | None = None
     is_told = False
-    for name, stored in known:
+    for stored in known:
         try:
-            require_check_value(provider, stored, name=name, catalogue_id=catalogue_id)
+            require_check_value(provider, stored, catalogue_id=catalogue_id)
             is_told = True
         except (KeyUnavailable, KeyDestroyed) as error:
             refusal = error

@@ -5,19 +5,16 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final
 
-from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
-from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
+from tenancy.errors import ConfigurationError, ResultCorrupt, TenancyError
 from tenancy.keys.cache import KeyCache
-from tenancy.keys.check_values import make_check_value, require_check_value, require_one
+from tenancy.keys.check_values import make_check_value, require_check_value
 from tenancy.keys.keyset import KeyInfo
-from tenancy.keys.locations import NO_KEY
 from tenancy.keys.material import SecretKey
-from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey, rewrap_key
+from tenancy.keys.provider_set import ProviderSet
+from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
 from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
 from tenancy.sealing.context import bound_context
@@ -32,9 +29,10 @@ class Keyring:
 
     Opened keys are kept for a while, by provider, wrapped bytes and full context: a row that was changed or is another
     one's is never answered from what is kept. A row that is gone is for the caller to notice, who reads it each time.
-    Nothing is kept beyond a change of the provider's own keys, of which it is asked each time; see `generation_of`.
+    Nothing is kept beyond a change of a provider's own keys, of which it is asked each time; see `generation_of`.
 
-    :param provider: Wraps tenant keys. The keyring closes it.
+    :param provider: Wraps the keys of new tenants. The keyring closes it.
+    :param others: Wrap those of tenants that were moved to a key of their own; see `ProviderSet`.
     :param cache_entries: How many opened keys are kept at most.
     :param cache_seconds: For how long at most.
     :param monotonic: The time the age of a kept key is measured with.
@@ -44,47 +42,52 @@ class Keyring:
         self,
         provider: KeyProvider,
         *,
+        others: Mapping[str, KeyProvider] | None = None,
         cache_entries: int = 1024,
         cache_seconds: float = 300.0,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._provider = provider
+        self._providers = ProviderSet(provider, others)
         self._cache = KeyCache(entries=cache_entries, seconds=cache_seconds, monotonic=monotonic)
-        self._cached_generation: Hashable = None
-        #: The catalogue's check values and its id, until the key was held to them.
-        self._owed: tuple[tuple[tuple[str, WrappedKey], ...], str] | None = None
+        self._cached_generations: dict[str, Hashable] = {}
 
     @property
     def provider_name(self) -> str:
-        """The name of the provider that new tenant keys are wrapped by."""
-        return self._provider.name
+        """The name of the provider that the keys of new tenants are wrapped by."""
+        return self._providers.default_name
 
     @property
-    def primary_key_id(self) -> str:
-        """The provider's key that new tenant keys are wrapped by."""
-        return self._provider.primary_key_id
+    def provider_names(self) -> tuple[str, ...]:
+        """The names of all providers, that one first."""
+        return self._providers.names
 
     @property
     def is_keyless(self) -> bool:
         """Whether the setting `keys` says that there is no key here."""
-        return self._provider.name == NO_KEY
+        return self._providers.is_keyless
 
-    def provider_keys(self) -> tuple[KeyInfo, ...]:
-        """Return the provider's keys, as far as it lists them; none if it does not."""
-        return keys_of(self._provider) or ()
+    def primary_keys(self) -> dict[str, str | None]:
+        """See `ProviderSet.primary_keys`."""
+        return self._providers.primary_keys()
 
-    def new_tenant_key(self, *, tenant_id: str, version: int = 1) -> TenantKey:
+    def provider_keys(self, name: str) -> tuple[KeyInfo, ...]:
+        """Return a provider's keys, as far as it lists them; none if it does not."""
+        return self._providers.keys(name)
+
+    def new_tenant_key(self, *, tenant_id: str, version: int = 1, provider: str | None = None) -> TenantKey:
         """
         Make a key for a tenant.
 
+        :param provider: The name of the one that wraps it; `None` for that of new tenants.
         :raises KeyUnavailable: If the provider does not answer.
         :raises KeyDestroyed: If the provider's key is gone for good.
         """
-        generation = self._generation()
+        name = self.provider_name if provider is None else provider
+        generation = self._generation(name)
         with SecretKey.generate() as key:
-            wrapped = self._checked().wrap(key, context=_tenant_context(tenant_id, version))
-            row = TenantKey(version, self._provider.name, wrapped.key_id, wrapped.data)
-            self._cache.put((generation, row, tenant_id), key)
+            wrapped = self._providers.checked(name).wrap(key, context=_tenant_context(tenant_id, version))
+            row = TenantKey(version, name, wrapped.key_id, wrapped.data)
+            self._cache.put((name, generation, row, tenant_id), key)
         return row
 
     def new_session_key(
@@ -97,11 +100,11 @@ class Keyring:
         :raises KeyDestroyed: If the provider's key is gone for good.
         :raises ResultCorrupt: If the tenant's key is not what was stored.
         """
-        generation = self._generation()
+        generation = self._generation(tenant_key.provider)
         context = _session_context(tenant_id, user_id, session_id, tenant_key.version, version)
         with self._tenant_key(tenant_key, tenant_id, generation) as under, SecretKey.generate() as key:
             row = SessionKey(version, tenant_key.version, wrap_key(key, under=under, context=context))
-            self._cache.put((generation, tenant_key, row, tenant_id, user_id, session_id), key)
+            self._cache.put((tenant_key.provider, generation, tenant_key, row, tenant_id, user_id, session_id), key)
         return row
 
     def session_key(
@@ -115,8 +118,8 @@ class Keyring:
         :raises KeyDestroyed: If the provider's key is gone for good.
         :raises ResultCorrupt: If one of the two keys is not what was stored, or not for this session.
         """
-        generation = self._generation()
-        identity = (generation, tenant_key, session_key, tenant_id, user_id, session_id)
+        generation = self._generation(tenant_key.provider)
+        identity = (tenant_key.provider, generation, tenant_key, session_key, tenant_id, user_id, session_id)
         kept = self._cache.get(identity)
         if kept is not None:
             return kept
@@ -131,21 +134,27 @@ class Keyring:
 
         :raises TenancyError: See `session_key`.
         """
-        self._tenant_key(row, tenant_id, self._generation()).close()
+        self._tenant_key(row, tenant_id, self._generation(row.provider)).close()
 
-    def rewrap_tenant_key(self, row: TenantKey, *, tenant_id: str) -> TenantKey:
+    def rewrap_tenant_key(self, row: TenantKey, *, tenant_id: str, to: str | None = None) -> TenantKey:
         """
-        Put a tenant's key under the provider's primary key. It stays the same key, of the same version.
+        Put a tenant's key under a provider's primary key. It stays the same key, of the same version.
 
-        :raises KeyUnavailable: If the provider does not answer, or lacks the key it is under.
+        :param to: The provider's name; `None` for the one it is with. To go to another it passes through this process.
+        :raises KeyUnavailable: If a provider does not answer, or lacks the key it is under.
         :raises KeyDestroyed: If that key, or the primary one, is gone for good.
         :raises ResultCorrupt: If the tenant's key is not what was stored.
         """
         context = _tenant_context(tenant_id, row.version)
-        wrapped = rewrap_key(
-            self._provider_of(row), WrappedKey(row.key_id, row.wrapped), context=context, new_context=context
-        )
-        return replace(row, provider=self._provider.name, key_id=wrapped.key_id, wrapped=wrapped.data)
+        name = row.provider if to is None else to
+        source, target = self._providers.checked(row.provider), self._providers.checked(name)
+        before = WrappedKey(row.key_id, row.wrapped)
+        if name == row.provider:
+            wrapped = rewrap_key(source, before, context=context, new_context=context)
+        else:
+            with source.unwrap(before, context=context) as key:
+                wrapped = target.wrap(key, context=context)
+        return TenantKey(row.version, name, wrapped.key_id, wrapped.data, floor=row.floor)
 
     def rewrap_session_key(
         self,
@@ -165,22 +174,23 @@ class Keyring:
         :raises KeyDestroyed: If the provider's key is gone for good.
         :raises ResultCorrupt: If one of the keys is not what was stored.
         """
-        generation = self._generation()
         context = _session_context(tenant_id, user_id, session_id, new.version, session_key.version)
         ids = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
         with (
-            self._opened(old, session_key, generation, **ids) as key,
-            self._tenant_key(new, tenant_id, generation) as under,
+            self._opened(old, session_key, self._generation(old.provider), **ids) as key,
+            self._tenant_key(new, tenant_id, self._generation(new.provider)) as under,
         ):
             return SessionKey(session_key.version, new.version, wrap_key(key, under=under, context=context))
 
-    def check_value(self, *, catalogue_id: str) -> WrappedKey:
+    def check_value(self, *, catalogue_id: str, provider: str | None = None) -> WrappedKey:
         """
-        Seal a known value with the primary key, to tell later whether it is still the right one.
+        Seal a known value with a primary key, to tell later whether it is still the right one.
 
+        :param provider: The name of the one whose key; `None` for that of new tenants.
         :raises KeyUnavailable: If the provider does not answer.
         """
-        return make_check_value(self._provider, catalogue_id=catalogue_id)
+        name = self.provider_name if provider is None else provider
+        return make_check_value(self._providers.find(name), catalogue_id=catalogue_id)
 
     def require_check_value(self, stored: WrappedKey, *, provider: str, catalogue_id: str) -> None:
         """
@@ -192,68 +202,57 @@ class Keyring:
         :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
         :raises KeyDestroyed: If the key is gone for good.
         """
-        require_check_value(self._provider, stored, name=provider, catalogue_id=catalogue_id)
+        if provider not in self.provider_names:
+            raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
+        require_check_value(self._providers.find(provider), stored, catalogue_id=catalogue_id)
 
     def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
         """
-        Refuse a key that is not this catalogue's; now, or if that cannot be told now, later.
+        Refuse keys that are not this catalogue's; see `ProviderSet.hold_to`.
 
-        Until it was told, each use of the provider begins with it, so that a key that is away at the start cannot come
-        back as another one. One of several keys that is at hand is enough: an older one may be destroyed.
-
-        :param known: The catalogue's check values, each with the name of its provider.
-        :raises ConfigurationError: If key or provider are others.
+        :raises ConfigurationError: If the key is another one, or its provider is.
         """
-        self._owed = tuple(known), catalogue_id
-        with suppress(KeyUnavailable, KeyDestroyed):
-            self.require_key()
+        self._providers.hold_to(known, catalogue_id=catalogue_id)
 
-    def require_key(self) -> None:
+    def require_key(self, provider: str | None = None) -> None:
         """
         Make the check that is still owed, if any is.
 
+        :param provider: The name of the one that is checked; `None` for that of new tenants.
         :raises ConfigurationError: If the key is not this catalogue's.
         :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
         :raises KeyDestroyed: If the key is gone for good.
         """
-        owed = self._owed
-        if owed is not None:
-            # Two threads may both do so; neither goes on before the answer.
-            require_one(self._provider, *owed)
-            self._owed = None
+        self._providers.checked(self.provider_name if provider is None else provider)
 
     def is_destroyed(self, provider: str, key_id: str) -> bool | None:
         """
         Tell whether a key-encryption key is gone for good.
 
-        :returns: `None` if that cannot be told: the provider is another one, does not answer, or knows no such thing.
+        :returns: `None` if that cannot be told: the provider is not configured, does not answer, or knows no such key.
         """
-        return is_destroyed(self._provider, key_id) if provider == self._provider.name else None
+        return self._providers.is_destroyed(provider, key_id)
 
     def close(self) -> None:
-        """Overwrite all keys that are kept, and close the provider."""
+        """Overwrite all keys that are kept, and close the providers."""
         self._cache.close()
-        self._provider.close()
+        self._providers.close()
 
     def __repr__(self) -> str:
-        return f"Keyring({self._provider.name!r})"
+        return f"Keyring({self.provider_name!r})"
 
-    def _generation(self) -> Hashable:
+    def _generation(self, name: str) -> Hashable:
         try:
-            generation = generation_of(self._provider)
+            generation = self._providers.generation(name)
         except TenancyError:
-            self._cache.close()
+            self._cache.drop(name)
             raise
-        if generation != self._cached_generation:
+        if generation != self._cached_generations.get(name):
             # Before anything is kept of this generation. What another thread puts there of the one before, a moment
             # later, is found by nobody.
-            self._cache.close()
-            self._cached_generation = generation
+            self._cache.drop(name)
+            self._cached_generations[name] = generation
         return generation
-
-    def _checked(self) -> KeyProvider:
-        self.require_key()
-        return self._provider
 
     def _opened(
         self,
@@ -272,21 +271,17 @@ class Keyring:
             return unwrap_key(session_key.wrapped, under=under, context=context)
 
     def _tenant_key(self, row: TenantKey, tenant_id: str, generation: Hashable) -> SecretKey:
-        kept = self._cache.get((generation, row, tenant_id))
+        identity = (row.provider, generation, row, tenant_id)
+        kept = self._cache.get(identity)
         if kept is not None:
             return kept
         if row.version < row.floor:
             raise ResultCorrupt("A stored key is older than the last rotation of its tenant's keys allows.")
         context = _tenant_context(tenant_id, row.version)
-        key = self._provider_of(row).unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
-        self._cache.put((generation, row, tenant_id), key)
+        provider = self._providers.checked(row.provider)
+        key = provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
+        self._cache.put(identity, key)
         return key
-
-    def _provider_of(self, row: TenantKey) -> KeyProvider:
-        provider = self._checked()
-        if row.provider != provider.name:
-            raise UnknownKey("The key of this tenant belongs to a provider that is not configured.")
-        return provider
 
 
 def _tenant_context(tenant_id: str, version: int) -> bytes:

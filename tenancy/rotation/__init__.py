@@ -7,12 +7,15 @@ carried on by the next.
 
 from tenancy.rotation.key_report import KeyReport, RootKeyInfo, report_keys
 from tenancy.rotation.report import LEVELS, KeyLevel, Progress, RotationReport, require_level
-from tenancy.rotation.rotator import Rotator
+from tenancy.rotation.root import MoveWork
+from tenancy.rotation.rotator import MakeWork, Rotator
 
 __all__ = [
     "LEVELS",
     "KeyLevel",
     "KeyReport",
+    "MakeWork",
+    "MoveWork",
     "Progress",
     "RootKeyInfo",
     "RotationReport",

@@ -5,6 +5,11 @@ from datetime import datetime
 
 from tenancy.backend import Backend
 from tenancy.clock import to_datetime
+from tenancy.errors import KeyUnavailable
+from tenancy.keys.keyring import Keyring
+from tenancy.keys.keyset import KeyInfo
+from tenancy.rotation.report import Tally
+from tenancy.rotation.root import RootWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,8 +17,10 @@ class RootKeyInfo:
     """
     A key-encryption key, as far as the provider and the catalogue know it.
 
+    :param provider: What its provider is called in `other_keys`; of that in `keys`, its kind.
     :param state: `"primary"`, `"enabled"`, `"disabled"` or `"destroyed"`; `"missing"` where the provider lists its keys
-        and this one is not among them, `"unknown"` where it does not, and `"foreign"` if it is another provider's.
+        and this one is not among them, `"unknown"` where it does not or cannot now, and `"foreign"` if its provider is
+        not configured.
     :param created_at: When it was made; where the provider does not say, when this catalogue first used it.
     :param tenants: How many tenants hang on it.
     """
@@ -48,17 +55,21 @@ def report_keys(backend: Backend) -> KeyReport:
     """Ask the provider and the catalogue, as the role that works on all tenants."""
     rotation, keyring = backend.across.rotation, backend.keyring
     counts = rotation.counts()
-    primary = keyring.primary_key_id
-    listed = {key.key_id: (key.state.value, key.created_at) for key in keyring.provider_keys()}
-    unlisted = "missing" if listed else "unknown"
+    primaries = keyring.primary_keys()
+    listed = {
+        (name, key.key_id): (key.state.value, key.created_at)
+        for name in primaries
+        for key in _listed(keyring, name, must=name == keyring.provider_name)
+    }
+    listing = {name for name, _ in listed}
     known = {(use.provider, use.key_id): use for use in rotation.root_keys()}
-    names = dict.fromkeys([*known, *((keyring.provider_name, key_id) for key_id in [*listed, primary])])
+    held = [(name, key_id) for name, key_id in primaries.items() if key_id is not None]
     roots = []
-    for provider, key_id in names:
+    for provider, key_id in dict.fromkeys([*known, *listed, *held]):
         use = known.get((provider, key_id))
-        state, created_at = "foreign", None
-        if provider == keyring.provider_name:
-            state, created_at = listed.get(key_id, ("primary" if key_id == primary else unlisted, None))
+        unlisted = "missing" if provider in listing else "unknown" if provider in primaries else "foreign"
+        is_primary = primaries.get(provider) == key_id
+        state, created_at = listed.get((provider, key_id), ("primary" if is_primary else unlisted, None))
         if created_at is None and use is not None:
             created_at = _moment(use.known_since_us)
         roots.append(
@@ -71,7 +82,7 @@ def report_keys(backend: Backend) -> KeyReport:
             )
         )
     due = {
-        "root": rotation.count_under_other(provider=keyring.provider_name, key_id=primary),
+        "root": RootWork(backend, Tally(None), None).count_left(),
         "tenant": rotation.count_due("tenant", tenant_id=None),
         "session": rotation.count_due("session", tenant_id=None),
     }
@@ -83,6 +94,16 @@ def report_keys(backend: Backend) -> KeyReport:
         oldest_session_key_at=_moment(counts.oldest_session_key_us),
         due=due,
     )
+
+
+def _listed(keyring: Keyring, name: str, *, must: bool) -> tuple[KeyInfo, ...]:
+    try:
+        return keyring.provider_keys(name)
+    except KeyUnavailable:
+        # A tenant's own, which says nothing of all others.
+        if must:
+            raise
+        return ()
 
 
 def _moment(us: int | None) -> datetime | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from tenancy.errors import ConfigurationError, KeyDestroyed, ResultCorrupt
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, TenancyError
 from tenancy.events import emit
 from tenancy.keys.providers import DisabledKey, UnknownKey
 
@@ -22,6 +22,15 @@ Progress = Callable[[int, int], None]
 
 #: What says of one key that it does not open, and nothing of any other: that one is passed over.
 NOT_OPENED: Final = (UnknownKey, DisabledKey, KeyDestroyed, ResultCorrupt)
+
+
+def concerns_all(error: TenancyError, *, is_own_key: bool) -> bool:
+    """
+    Tell whether what went wrong with a key would with others too, so that there is no going on.
+
+    :param is_own_key: Whether it is with a provider of its own tenant's, whose troubles are nobody else's.
+    """
+    return not isinstance(error, (*NOT_OPENED, KeyUnavailable, ConfigurationError) if is_own_key else NOT_OPENED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,9 @@ class Work(Protocol):
         """Do what comes after the last pass."""
 
 
-_KINDS: Final[dict[KeyLevel, Callable[[Backend, Tally, str | None], Work]]] = {
+#: Puts it together, for the tenant of this id or for all.
+MakeWork = Callable[[Backend, Tally, str | None], Work]
+_KINDS: Final[dict[KeyLevel, MakeWork]] = {
     "root": RootWork,
     "tenant": TenantWork,
     "session": SessionWork,
@@ -53,11 +55,18 @@ class Rotator:
     One run at one level.
 
     :param tenant: Its name; `None` for all, which on PostgreSQL only the maintenance role may.
+    :param make_work: `None` for what a rotation at this level is.
     :raises SessionNotFound: If there is no such tenant.
     """
 
     def __init__(
-        self, backend: Backend, level: KeyLevel, *, tenant: str | None, on_progress: Progress | None = None
+        self,
+        backend: Backend,
+        level: KeyLevel,
+        *,
+        tenant: str | None,
+        on_progress: Progress | None = None,
+        make_work: MakeWork | None = None,
     ) -> None:
         tenant_id = None
         if tenant is None:
@@ -69,7 +78,7 @@ class Rotator:
         self._backend = backend
         self._level = level
         self._tally = Tally(on_progress)
-        self._work = _KINDS[level](backend, self._tally, tenant_id)
+        self._work = (make_work or _KINDS[level])(backend, self._tally, tenant_id)
 
     def rotate(self) -> RotationReport:
         """Begin a rotation, or carry on the one that was interrupted."""

@@ -3,9 +3,10 @@
 from stores.errors import Conflict
 from tenancy.catalogue.rotation import WrappedSessionKey
 from tenancy.catalogue.sessions import Ids
+from tenancy.errors import TenancyError
 from tenancy.keys.stored import TenantKey
 from tenancy.rotation.below import BelowWork
-from tenancy.rotation.report import NOT_OPENED
+from tenancy.rotation.report import concerns_all
 
 
 class SessionWork(BelowWork):
@@ -42,7 +43,9 @@ class SessionWork(BelowWork):
             key = self._keyring.new_session_key(
                 under, tenant_id=ids.tenant_id, user_id=ids.user_id, session_id=ids.session_id, version=version
             )
-        except NOT_OPENED as error:
+        except TenancyError as error:
+            if concerns_all(error, is_own_key=under.provider != self._keyring.provider_name):
+                raise
             self._tally.give_up(error, ids.tenant_id, ids.session_id, version)
             return None
         return WrappedSessionKey(ids, key)

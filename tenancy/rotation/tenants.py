@@ -4,9 +4,10 @@ from typing import Final
 
 from stores.errors import Conflict
 from tenancy.catalogue.rotation import TenantKeys, WrappedSessionKey
-from tenancy.errors import KeyDestroyed, StorageUnavailable
+from tenancy.errors import KeyDestroyed, StorageUnavailable, TenancyError
+from tenancy.keys.stored import TenantKey
 from tenancy.rotation.below import BelowWork
-from tenancy.rotation.report import NOT_OPENED
+from tenancy.rotation.report import concerns_all
 
 #: How often somebody else may give a tenant a new key first.
 _ATTEMPTS: Final = 5
@@ -39,12 +40,18 @@ class TenantWork(BelowWork):
             if keys is None or not (keys.is_due or self._is_lost(tenant_id, keys)):
                 return keys
             # Outside any transaction: a key service may take its time.
-            new = self._keyring.new_tenant_key(tenant_id=tenant_id, version=keys.newest.version + 1)
+            version, provider = keys.newest.version + 1, keys.newest.provider
             try:
+                new = self._keyring.new_tenant_key(tenant_id=tenant_id, version=version, provider=provider)
                 self._one.add_tenant_key(tenant_id, new)
             except Conflict:
-                # Another process was faster, or the tenant is being erased.
+                # Another process was faster, or the tenant is being erased or moved.
                 continue
+            except TenancyError as error:
+                if self._concerns_all(error, keys.newest):
+                    raise
+                self._tally.give_up(error, tenant_id, "", version)
+                return None
         raise StorageUnavailable("The keys of a tenant could not be rotated: others kept changing them.")
 
     def _is_lost(self, tenant_id: str, keys: TenantKeys) -> bool:
@@ -53,9 +60,13 @@ class TenantWork(BelowWork):
             self._keyring.require_tenant_key(keys.newest, tenant_id=tenant_id)
         except KeyDestroyed:
             return True
-        except NOT_OPENED:
-            return False
+        except TenancyError as error:
+            if self._concerns_all(error, keys.newest):
+                raise
         return False
+
+    def _concerns_all(self, error: TenancyError, key: TenantKey) -> bool:
+        return concerns_all(error, is_own_key=key.provider != self._keyring.provider_name)
 
     def _rewrap(self, tenant_id: str, keys: TenantKeys) -> None:
         after = ("", 0)
@@ -76,7 +87,9 @@ class TenantWork(BelowWork):
                 user_id=ids.user_id,
                 session_id=ids.session_id,
             )
-        except NOT_OPENED as error:
+        except TenancyError as error:
+            if self._concerns_all(error, keys.newest):
+                raise
             self._tally.give_up(error, ids.tenant_id, ids.session_id, old.key.version)
             return None
         return WrappedSessionKey(ids, key)

@@ -9,13 +9,13 @@ from typing import Any, Final
 from tenancy.errors import ConfigurationError
 
 PREFIX: Final = "HAYSTACK_TENANCY_"
-_SECTIONS: Final = ("limits", "lifetime")
+_SECTIONS: Final = ("limits", "lifetime", "other_keys")
 _MAX_SECRET_BYTES: Final = 64 * 2**10
 
 
 def from_toml(path: Path) -> dict[str, Any]:
     """
-    Read a TOML file whose keys are the settings, with `[limits]` and `[lifetime]` as tables.
+    Read a TOML file whose keys are the settings, with `[limits]`, `[lifetime]` and `[other_keys]` as tables.
 
     :raises ConfigurationError: If it cannot be read or is not TOML. The message has the path and perhaps the line.
     """

@@ -1,4 +1,4 @@
-"""`tenancy keys`: list, rotate, rewrap, disable, enable, destroy."""
+"""`tenancy keys`: list, rotate, rewrap, move, disable, enable, destroy."""
 
 import json
 import sqlite3
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenancy import KeyUnavailable, SessionManager
+from tenancy import KeyUnavailable, SessionManager, Settings
 from tests.cli.conftest import Run
 
 WHO = {"tenant": "acme", "user": "anna", "session": "chat"}
@@ -253,7 +253,7 @@ def test_a_key_that_came_into_use_after_the_question_is_not_destroyed(
         with closing(sqlite3.connect(data / "catalogue.sqlite3")) as file, file:
             file.execute("UPDATE tenancy_tenant_keys SET key_id = ?", (old["id"],))
 
-    monkeypatch.setattr("tenancy.cli.keys.ask", use_meanwhile)
+    monkeypatch.setattr("tenancy.cli.key_files.ask", use_meanwhile)
     refused = run("keys", "destroy", old["id"], "--yes", "--data", data)
     assert (refused.code, "2 tenants" in refused.err) == (1, True)
     assert keys_of(data) == [old, new]
@@ -285,3 +285,85 @@ def test_the_primary_key_is_known_to_the_catalogue_before_the_one_before_it_is_e
         manager.session(tenant="new", user="anna").write("under the new key, of which the catalogue does not know")
     assert run("keys", "destroy", old["id"], "--yes", "--data", folder).code == 0
     assert readable(folder) == 1
+
+
+@pytest.fixture
+def config(data: Path, tmp_path: Path) -> Path:
+    """The settings of the same installation, with a key of acme's own, which `init` makes."""
+    path = tmp_path / "tenancy.toml"
+    path.write_text(
+        f'database_url = "sqlite:///{data}/catalogue.sqlite3"\nstore_url = "file://{data}/results"\n'
+        f'keys = "file:{data}/keys.json"\n[other_keys]\nacme = "file:{tmp_path}/acme.json"\n'
+    )
+    return path
+
+
+def test_a_tenant_is_moved_to_a_key_of_its_own_which_is_rotated_and_ended_by_its_name(
+    run: Run, data: Path, config: Path, tmp_path: Path
+) -> None:
+    ran = run("init", "--config", config, "--output", "json")
+    assert (ran.code, ran.json["created"]) == (0, ["key file acme"])
+    (own,) = json.loads((tmp_path / "acme.json").read_text())["keys"]
+    ran = run("keys", "move", "--tenant", "acme", "--to", "acme", "--config", config, "--output", "json")
+    assert (ran.code, ran.json["changed"], ran.json["complete"]) == (0, 1, True)
+    ran = run("keys", "rotate", "root", "--provider", "acme", "--config", config, "--output", "json")
+    assert (ran.code, ran.json["changed"], len(keys_of(data))) == (0, 1, 1)
+    listed = run("keys", "list", "--config", config, "--output", "json").json["keys"]
+    assert {(key["provider"], key["key_id"]): (key["state"], key["tenants"]) for key in listed} == {
+        ("file", keys_of(data)[0]["id"]): ("primary", 1),
+        ("acme", own["id"]): ("enabled", 0),
+        ("acme", ran.json["new_key_id"]): ("primary", 1),
+    }
+    for what, options in (("disable", ["--yes"]), ("enable", []), ("destroy", ["--yes"])):
+        # Without the name it is looked for in the other file.
+        assert run("keys", what, own["id"], *options, "--config", config).code == 4
+        assert run("keys", what, own["id"], *options, "--provider", "acme", "--config", config).code == 0
+    states = [key["state"] for key in json.loads((tmp_path / "acme.json").read_text())["keys"]]
+    assert states == ["destroyed", "primary"]
+    assert run("doctor", "--config", config, "--output", "json").json["ok"]
+    with SessionManager.from_settings(Settings.load(config)) as manager:
+        session = manager.session(**WHO)
+        assert [session.read(result.reference) for result in session.results()] == ["acme chat"]
+    assert run("keys", "move", "--from", "acme", "--to", "file", "--config", config).code == 0
+    assert readable(data) == 3
+
+
+def test_what_is_to_be_moved_and_where_to_has_to_be_said_and_to_be_there(
+    run: Run, data: Path, config: Path, tmp_path: Path
+) -> None:
+    assert run("init", "--config", config).code == 0
+    before = (data / "catalogue.sqlite3").read_bytes()
+    for wrong in (
+        ["move", "--to", "acme"],
+        ["move", "--tenant", "acme"],
+        ["move", "--to", "acme", "--tenant", "acme", "--from", "file"],
+        ["move", "--to", "acne", "--tenant", "acme"],
+        ["rotate", "root", "--provider", "acne"],
+        ["rotate", "root", "--provider", "acme", "--tenant", "acme"],
+        ["rotate", "tenant", "--provider", "acme"],
+        ["disable", "x", "--provider", "acne", "--yes"],
+    ):
+        assert run("keys", *wrong, "--config", config).code == 2, wrong
+    assert run("keys", "move", "--to", "acme", "--tenant", "nobody", "--config", config).code == 4
+    assert (data / "catalogue.sqlite3").read_bytes() == before
+    assert len(json.loads((tmp_path / "acme.json").read_text())["keys"]) == 1
+
+
+def test_a_lost_key_of_a_tenants_own_is_not_replaced_by_a_new_one(run: Run, config: Path, tmp_path: Path) -> None:
+    assert run("init", "--config", config).code == 0
+    assert run("keys", "move", "--tenant", "acme", "--to", "acme", "--config", config).code == 0
+    (tmp_path / "acme.json").unlink()
+    refused = run("init", "--config", config)
+    assert (refused.code, "Restore it" in refused.err, (tmp_path / "acme.json").exists()) == (2, True, False)
+    found = run("doctor", "--config", config, "--output", "json").json["checks"]
+    assert {check["name"]: check["status"] for check in found}["key"] == "fail"
+
+
+def test_the_doctor_names_a_key_of_a_tenants_own_that_does_not_open(run: Run, config: Path, tmp_path: Path) -> None:
+    assert run("init", "--config", config).code == 0
+    assert run("keys", "move", "--tenant", "acme", "--to", "acme", "--config", config).code == 0
+    document = json.loads((tmp_path / "acme.json").read_text())
+    (tmp_path / "acme.json").write_text(json.dumps(document).replace(document["keys"][0]["key"], "A" * 43 + "="))
+    ran = run("doctor", "--config", config, "--output", "json")
+    (found,) = (check for check in ran.json["checks"] if check["name"] == "other keys")
+    assert (found["status"], found["detail"].startswith("acme: ")) == ("warn", True)

@@ -72,6 +72,11 @@ def test_each_source_overrides_the_next_field_by_field(
     assert settings.limits.user_bytes is None
     assert (settings.limits.user_results, settings.limits.tenant_sessions) == (7, 10)
 
+    (secrets / "other_keys__acme").write_text("secret-file:/run/acme")
+    monkeypatch.setenv("HAYSTACK_TENANCY_OTHER_KEYS__GLOBEX", "env:GLOBEX_KEY")
+    others = Settings.load(config).other_keys
+    assert others == {"acme": "secret-file:/run/acme", "globex": "env:GLOBEX_KEY"}
+
     monkeypatch.setenv("HAYSTACK_TENANCY_CONFIG", str(config))
     assert Settings(store_url="memory:", limits={"user_bytes": 1}).store_url == "memory:"
     assert Settings(store_url="memory:", limits={"user_bytes": 1}).limits.user_bytes == 1

@@ -28,14 +28,14 @@ MAY_GO_THROUGH_ALL: Final[Mapping[str, str]] = {
     "reclaim_statements.COUNT_SESSIONS": "a dry cleanup counts",
     "rotation_statements.COUNT_DUE[session]": "a rotation says how much is left",
     "rotation_statements.COUNT_DUE[tenant]": "a rotation says how much is left",
-    "rotation_statements.COUNT_UNDER_OTHER": "a rotation says how much is left",
+    "root_key_statements.KEYS_UNDER_EACH": "a rotation says how much is left",
     "rotation_statements.MARK_ALL[session]": "a rotation of all tenants' keys is asked for",
     "rotation_statements.MARK_ALL[tenant]": "a rotation of all tenants' keys is asked for",
-    "rotation_statements.OLDEST_KEYS": "the report on keys says how many and how old",
-    "rotation_statements.ROOT_KEYS_IN_USE": "the report on keys says how many tenants hang on which",
+    "root_key_statements.OLDEST_KEYS": "the report on keys says how many and how old",
+    "root_key_statements.ROOT_KEYS_IN_USE": "the report on keys says how many tenants hang on which",
     "rotation_statements.TENANTS_DUE[session]": "a rotation looks for whom it is not finished",
     "rotation_statements.TENANTS_DUE[tenant]": "a rotation looks for whom it is not finished",
-    "rotation_statements.TENANTS_UNDER_OTHER": "a rotation looks for what hangs on an old key",
+    "root_key_statements.TENANTS_UNDER": "a rotation looks for what hangs on an old key",
 }
 #: What is known before anybody asks how many tenants there are.
 _SMALL: Final = ("tenancy_catalogue", "tenancy_root_keys", "tenancy_tenant_keys", "tenancy_limits", "tenancy_receipts")

@@ -41,15 +41,15 @@ ACROSS_TENANTS: Final[Mapping[str, str]] = {
     "reclaim_statements.STALE_RESULTS": "cleanup takes whatever was left behind",
     "rotation_statements.COUNT_DUE[session]": "a rotation says how much is left",
     "rotation_statements.COUNT_DUE[tenant]": "a rotation says how much is left",
-    "rotation_statements.COUNT_UNDER_OTHER": "a rotation says how much is left",
-    "rotation_statements.FORGET_ROOT_KEY": "a key is forgotten if no tenant hangs on it",
+    "root_key_statements.KEYS_UNDER_EACH": "a rotation says how much is left",
+    "root_key_statements.FORGET_ROOT_KEY": "a key is forgotten if no tenant hangs on it",
     "rotation_statements.MARK_ALL[session]": "a rotation of all tenants' keys is asked for",
     "rotation_statements.MARK_ALL[tenant]": "a rotation of all tenants' keys is asked for",
-    "rotation_statements.OLDEST_KEYS": "the report on keys says how many and how old",
-    "rotation_statements.ROOT_KEYS_IN_USE": "the report on keys says how many tenants hang on which",
+    "root_key_statements.OLDEST_KEYS": "the report on keys says how many and how old",
+    "root_key_statements.ROOT_KEYS_IN_USE": "the report on keys says how many tenants hang on which",
     "rotation_statements.TENANTS_DUE[session]": "a rotation looks for whom it is not finished",
     "rotation_statements.TENANTS_DUE[tenant]": "a rotation looks for whom it is not finished",
-    "rotation_statements.TENANTS_UNDER_OTHER": "a rotation looks for what hangs on an old key",
+    "root_key_statements.TENANTS_UNDER": "a rotation looks for what hangs on an old key",
     "session_statements.LIST_ALL": "the operator's listing of all tenants",
 }
 #: Statements that begin with a tenant's name, since nothing else is known yet.
@@ -89,7 +89,7 @@ ALL_OF_AN_OWNER: Final[Mapping[str, tuple[str, ...]]] = {
     "rotation_statements.TENANTS_DUE[session]": ("tenancy_sessions", "tenancy_session_keys"),
 }
 #: Likewise where a row belongs to no tenant: any tenant may hang on a key-encryption key.
-OF_ANY_TENANT: Final[Mapping[str, tuple[str, ...]]] = {"rotation_statements.FORGET_ROOT_KEY": ("tenancy_tenant_keys",)}
+OF_ANY_TENANT: Final[Mapping[str, tuple[str, ...]]] = {"root_key_statements.FORGET_ROOT_KEY": ("tenancy_tenant_keys",)}
 
 
 def statements() -> dict[str, Statement]:

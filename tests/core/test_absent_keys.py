@@ -50,7 +50,7 @@ def start_without(make_manager: ManagerFactory, monkeypatch: pytest.MonkeyPatch)
     def start(inner: KeyProvider | None = None) -> tuple[SessionManager, Away]:
         away = Away(inner or open_key_provider(f"file:{make_manager.key_file}"))
         with monkeypatch.context() as patch:
-            patch.setattr("tenancy.startup.open_key_provider", lambda location: away)
+            patch.setattr("tenancy.keys.opening.open_key_provider", lambda location: away)
             return make_manager(durability="process"), away
 
     return start

@@ -205,7 +205,7 @@ def test_a_key_that_is_away_is_no_damage(
     def away(*_: object, **__: object) -> None:
         raise KeyUnavailable("The key service did not answer.")
 
-    monkeypatch.setattr(type(other._backend.keyring._provider), "unwrap", away)
+    monkeypatch.setattr(type(other._backend.keyring._providers.find("file")), "unwrap", away)
     before = ledger.snapshot()
     assert findings(other) == {"no_key": 3}
     assert not other.verify(repair=True).ok

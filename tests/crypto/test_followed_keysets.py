@@ -77,7 +77,7 @@ def test_a_key_that_another_process_disables_opens_nothing_from_the_next_use_on(
 
 def test_what_is_new_goes_under_the_new_primary_key_from_the_next_use_on(path, house):
     new = in_a_child(lambda: add_primary_key(path))
-    assert house.keyring.new_tenant_key(tenant_id="x").key_id == new == house.keyring.primary_key_id
+    assert house.keyring.new_tenant_key(tenant_id="x").key_id == new == house.keyring.primary_keys()["file"]
     house.use()
 
 

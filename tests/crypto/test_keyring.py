@@ -193,7 +193,7 @@ def test_the_provider_is_asked_once_for_what_is_kept(rows):
 
 def test_a_new_key_is_kept_from_the_start(keyring, rows):
     keyring.session_key(*rows, **IDS).close()
-    assert keyring._provider.unwrapped == 0
+    assert keyring._providers.find("file").unwrapped == 0
     # Found under what it was kept by, not kept a second time.
     assert len(keyring._cache) == 2
 
@@ -260,7 +260,7 @@ def test_a_new_key_that_was_wrapped_while_the_providers_keys_changed_is_not_kept
     def wrapping(key, *, context):
         wrapped = wrap(key, context=context)
         provider.now += 1
-        keyring._generation()
+        keyring._generation("file")
         return wrapped
 
     provider.wrap = wrapping
@@ -319,7 +319,7 @@ def test_a_closed_keyring_keeps_no_key_and_opens_none(keyring, rows):
 def test_a_check_value_tells_the_right_key_from_every_other():
     keyring = Keyring(CountingProvider())
     stored = keyring.check_value(catalogue_id="c" * 32)
-    assert stored.key_id == keyring.primary_key_id == "a"
+    assert stored.key_id == keyring.primary_keys()["file"] == "a"
     assert keyring.provider_name == "file"
     Keyring(CountingProvider()).require_check_value(stored, provider="file", catalogue_id="c" * 32)
     others = [
@@ -417,7 +417,13 @@ def test_of_a_key_of_another_provider_nothing_is_known():
 @pytest.mark.case(43)
 def test_a_keyring_shows_no_key_and_is_not_copied(keyring, rows):
     opened = bytes_of(keyring.session_key(*rows, **IDS))
-    shown = repr(keyring) + repr(vars(keyring)) + repr(vars(keyring._cache)) + repr(vars(keyring._provider))
+    shown = (
+        repr(keyring)
+        + repr(vars(keyring))
+        + repr(vars(keyring._cache))
+        + repr(vars(keyring._providers))
+        + repr(vars(keyring._providers.find("file")))
+    )
     for secret in (opened, ROOT):
         assert repr(secret) not in shown
         assert secret.hex() not in shown

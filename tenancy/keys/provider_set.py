@@ -1,0 +1,128 @@
+"""The providers of one catalogue: the one for everybody, and those of tenants that have a key of their own."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable
+from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
+from tenancy.keys.check_values import require_one
+from tenancy.keys.keyset import KeyInfo
+from tenancy.keys.locations import NO_KEY
+from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
+
+
+class ProviderSet:
+    """
+    Finds providers by the name that stands with each tenant's key, and holds each to what the catalogue knows of it.
+
+    :param default: For tenants that are new. It is called what it calls itself.
+    :param others: Further ones by the names they are configured under, of which none is the default's. All are closed
+        with this.
+    """
+
+    def __init__(self, default: KeyProvider, others: Mapping[str, KeyProvider] | None = None) -> None:
+        self._default = default
+        self._others = dict(others or {})
+        #: By provider, what it is still to be held to; and the catalogue's id.
+        self._owed: dict[str, tuple[WrappedKey, ...]] = {}
+        self._catalogue_id = ""
+
+    @property
+    def default_name(self) -> str:
+        """What the provider for everybody is called."""
+        return self._default.name
+
+    @property
+    def is_keyless(self) -> bool:
+        """Whether there is no key here."""
+        return self._default.name == NO_KEY
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the providers are called, the default first."""
+        return self._default.name, *self._others
+
+    def find(self, name: str) -> KeyProvider:
+        """
+        Return a provider, unchecked.
+
+        :raises UnknownKey: If none is configured under this name.
+        """
+        # Where there is no key at all, it is the one that says so.
+        if self.is_keyless or name == self._default.name:
+            return self._default
+        if name not in self._others:
+            raise UnknownKey("The key of this tenant belongs to a provider that is not configured; see other_keys.")
+        return self._others[name]
+
+    def checked(self, name: str) -> KeyProvider:
+        """
+        Return a provider that has been held to what the catalogue knows of it.
+
+        :raises ConfigurationError: If its key is not the one this catalogue knows.
+        :raises KeyUnavailable: If that cannot be told now, or there is no such provider.
+        :raises KeyDestroyed: If its keys are gone for good.
+        """
+        provider = self.find(name)
+        name = self._default.name if provider is self._default else name
+        if name in self._owed:
+            # Two threads may both do so; neither goes on before the answer.
+            require_one(provider, self._owed[name], self._catalogue_id)
+            self._owed.pop(name, None)
+        return provider
+
+    def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
+        """
+        Refuse keys that are not this catalogue's; the default one now, if that can be told, and each before its use.
+
+        So a key that is away at the start cannot come back as another one. One of several keys of a provider that is at
+        hand is enough: an older one may be destroyed. A provider that the catalogue knows and that is not configured is
+        missed by the tenants that hang on it, and by nobody else.
+
+        :param known: The catalogue's check values, each with the name of its provider.
+        :raises ConfigurationError: If the default provider's key is another one, or none of the providers is known.
+        """
+        known = tuple(known)
+        self._catalogue_id = catalogue_id
+        if self.is_keyless:
+            self._owed = {NO_KEY: tuple(stored for _, stored in known)}
+            return
+        names = {name for name, _ in known}
+        self._owed = {name: tuple(stored for of, stored in known if of == name) for name in self.names if name in names}
+        if known and not self._owed:
+            raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
+        with suppress(KeyUnavailable, KeyDestroyed):
+            self.checked(self._default.name)
+
+    def generation(self, name: str) -> Hashable:
+        """See `generation_of`."""
+        return generation_of(self.find(name))
+
+    def keys(self, name: str) -> tuple[KeyInfo, ...]:
+        """Return a provider's keys, as far as it lists them; none if it does not."""
+        return keys_of(self.find(name)) or ()
+
+    def primary_keys(self) -> dict[str, str | None]:
+        """
+        Return the id of each provider's primary key; `None` where one that is not the default cannot tell it now.
+
+        :raises KeyUnavailable: If the default one does not answer.
+        """
+        found: dict[str, str | None] = {self._default.name: self._default.primary_key_id}
+        for name, provider in self._others.items():
+            found[name] = None
+            with suppress(KeyUnavailable):
+                found[name] = provider.primary_key_id
+        return found
+
+    def is_destroyed(self, name: str, key_id: str) -> bool | None:
+        """See `abilities.is_destroyed`; `None` too if the provider is not configured."""
+        return is_destroyed(self.find(name), key_id) if name in self.names else None
+
+    def close(self) -> None:
+        """Close them all."""
+        for provider in (self._default, *self._others.values()):
+            provider.close()
+
+    def __repr__(self) -> str:
+        return f"ProviderSet({self._default.name!r}, others={len(self._others)})"
