@@ -21,11 +21,12 @@ from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
 from tenancy.catalogue.row_security import maintenance_problem, runtime_problem, version_problem
 from tenancy.clock import Clock
-from tenancy.errors import ConfigurationError, KeyUnavailable
+from tenancy.errors import ConfigurationError
 from tenancy.keys.files import remove_leftovers
 from tenancy.keys.keyring import Keyring
 from tenancy.keys.opening import open_keyring
-from tenancy.keys.providers import create_key_file
+from tenancy.keys.providers import WrappedKey, create_key_file
+from tenancy.known_keys import remember
 from tenancy.quotas import Limits
 from tenancy.translation import as_tenancy_error, translated
 from tenancy.upgrade import require_current, upgrade_if_empty
@@ -211,12 +212,14 @@ def require_key(catalogue: Catalogue, keyring: Keyring) -> None:
         with contextlib.suppress(Conflict):
             identity.add_root_key(RootKey(provider=keyring.provider_name, check=check))
         known = identity.root_keys()
-    keyring.hold_to([(key.provider, key.check) for key in known], catalogue_id=catalogue_id)
+
+    def read_known() -> list[tuple[str, WrappedKey]]:
+        return [(key.provider, key.check) for key in identity.root_keys()]
+
+    keyring.hold_to(read_known, catalogue_id=catalogue_id)
     if not keyring.is_keyless and keyring.provider_name not in {key.provider for key in known}:
-        # Another one than before, which is among the others now. What new tenants hang on is known from here on.
-        with contextlib.suppress(KeyUnavailable):
-            check = keyring.check_value(catalogue_id=catalogue_id)
-            identity.remember_root_key(RootKey(provider=keyring.provider_name, check=check))
+        # A successor. What new tenants hang on is known from here on.
+        remember(identity, keyring, keyring.provider_name)
 
 
 def require_same(catalogue: Catalogue, across: Catalogue) -> None:

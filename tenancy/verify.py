@@ -15,7 +15,7 @@ from tenancy.catalogue.result_rows import StoredResult
 from tenancy.catalogue.sessions import Ids
 from tenancy.cleanup import Cleaner
 from tenancy.clock import Clock
-from tenancy.errors import KeyDestroyed, KeyUnavailable, ResultCorrupt
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt
 from tenancy.events import emit
 from tenancy.sealing.envelope import Binding, open_card, open_whole
 from tenancy.unknown import Quarantine
@@ -112,7 +112,8 @@ class Verifier:
             problem = "missing_bytes"
         except (BlobCorrupt, ResultCorrupt):
             problem = "damaged"
-        except (KeyUnavailable, KeyDestroyed):
+        except (KeyUnavailable, KeyDestroyed, ConfigurationError):
+            # The last: a tenant's own key is another one than it was. That of all others was held to at the start.
             problem = _problem_without_key(namespace, stored)
         except StoreError:
             problem = "unreadable"

@@ -1,6 +1,6 @@
 """Which catalogue this is, and which key-encryption keys it was made with."""
 
-import contextlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,10 +72,20 @@ class IdentityTable:
             rows = transaction.all(_READ_KEYS)
         return [RootKey(provider=row[0], check=WrappedKey(key_id=row[1], data=row[2])) for row in rows]
 
-    def remember_root_key(self, key: RootKey) -> None:
-        """Remember one more key-encryption key, which tenants' keys are about to be put under. May be repeated."""
-        # Another process was faster: it made the same value from the same key.
-        with contextlib.suppress(Conflict), self._database.writing() as transaction:
+    def remember_root_key(self, key: RootKey, *, beside: Collection[str]) -> None:
+        """
+        Remember one more key-encryption key, which tenants' keys are about to be put under.
+
+        :param beside: The ids of those keys of its provider that were known when this one was held to them.
+        :raises Conflict: If others are known by now. Nothing was changed; hold it to those.
+        """
+        with self._database.writing() as transaction:
+            transaction.one(_LOCK)
+            known = {row[1] for row in transaction.all(_READ_KEYS) if row[0] == key.provider}
+            if key.check.key_id in known:
+                return
+            if known != set(beside):
+                raise Conflict("Another key of the same provider is known by now.")
             self._add(transaction, key)
 
     def add_root_key(self, key: RootKey) -> None:

@@ -292,11 +292,16 @@ class RotationTable:
             for provider, key_id in [*known, *(each for each in used if each not in known)]
         ]
 
-    def forget_root_keys(self, *, but: Collection[tuple[str, str | None]]) -> None:
-        """Forget the key-encryption keys that nothing is under any more, all but some: no start asks for them then."""
+    def forget_root_keys(self, *, of: Collection[str], but: Collection[tuple[str, str | None]]) -> None:
+        """
+        Forget the key-encryption keys that nothing is under any more: no start asks for them then.
+
+        :param of: Of these providers only.
+        :param but: These are kept all the same, by provider and id.
+        """
         with self._access.writing_across() as transaction:
             for provider, key_id, _ in transaction.all(root_sql.ROOT_KEYS_KNOWN):
-                if (provider, key_id) not in but:
+                if provider in of and (provider, key_id) not in but:
                     transaction.execute(root_sql.FORGET_ROOT_KEY, provider=provider, key_id=key_id)
 
     def counts(self) -> KeyCounts:

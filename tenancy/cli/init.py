@@ -35,6 +35,8 @@ def _init_directory(place: Place) -> list[str]:
 
 def _init_settings(place: Place) -> list[str]:
     from tenancy.keys.files import remove_leftovers
+    from tenancy.keys.locations import require_distinct
+    from tenancy.keys.opening import open_other
     from tenancy.keys.providers import create_key_file, open_key_provider
     from tenancy.upgrade import check, upgrade
 
@@ -58,10 +60,11 @@ def _init_settings(place: Place) -> list[str]:
     else:
         _require_makeable(key_file, is_known=bool(known))
     missing = {"key file": key_file}
+    require_distinct(place.other_keys(), default=place.keys())
     for name, location in {} if place.is_keyless() else place.other_keys().items():
         missing[f"key file {name}"] = own = place.key_file(name)
         if own is None or os.path.lexists(own):
-            open_key_provider(location).close()
+            open_other(name, location).close()
         else:
             _require_makeable(own, is_known=name in known)
     _require_store(place)

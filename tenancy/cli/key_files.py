@@ -1,6 +1,7 @@
 """`tenancy keys disable`, `enable` and `destroy`: what becomes of a key of a key file."""
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -83,7 +84,7 @@ def _require_unused(key: "RootKeyInfo") -> None:
     if key.tenants:
         raise Refusal(
             f"{key.tenants} tenants still hang on this key; put them under the primary one first: `tenancy keys "
-            "rewrap`. Nothing was changed.",
+            "rewrap`, or `tenancy keys move` if they are with a provider of another name. Nothing was changed.",
             code=ExitCode.FAILED,
         )
 
@@ -127,7 +128,8 @@ def _which(
 def _find(report: "KeyReport", key_id: str, provider: str) -> "RootKeyInfo":
     for key in report.root_keys:
         if (key.provider, key.key_id) == (provider, key_id) and key.state not in ("missing", "unknown", "foreign"):
-            return key
+            # Whatever its provider is called elsewhere, or was before: a key that is gone is gone for all of them.
+            return replace(key, tenants=sum(each.tenants for each in report.root_keys if each.key_id == key_id))
     raise Refusal("There is no such key in the key file; nothing was changed.", code=ExitCode.NOT_FOUND)
 
 

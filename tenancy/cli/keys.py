@@ -27,7 +27,7 @@ class Level(StrEnum):
 
 LevelArgument = Annotated[Level, words("LEVEL", Level, help="Which keys.")]
 
-_NOT_DONE: Final = "Some keys are still under an old one; run `tenancy keys rewrap` to try again."
+_NOT_DONE: Final = "Some keys are still under an old one; run {again} to try again."
 
 
 def list_keys(invocation: Invocation) -> None:
@@ -137,10 +137,18 @@ def move(
     invocation: Invocation,
     *,
     to: Annotated[str, typer.Option("--to", metavar="NAME", help="The provider.", show_default=False)],
-    tenant: SomeTenantOption = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="The tenant; either this or --from.", show_default=False),
+    ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="NAME", help="Whatever is with this provider.", show_default=False),
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="Whatever is with this provider; either this or --tenant.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """
@@ -151,7 +159,7 @@ def move(
     """
     with closing(invocation.place().open()) as manager, progress("Moving") as advance:
         report = manager.move_keys(to=to, tenant=tenant, source=source, on_progress=advance)
-    _show(invocation, [report], _document(report))
+    _show(invocation, [report], _document(report), again="this command")
 
 
 def _new_primary(path: Path | None) -> str:
@@ -188,7 +196,13 @@ def _forecast(invocation: Invocation, level: Level | None) -> None:
     )
 
 
-def _show(invocation: Invocation, reports: "list[RotationReport]", document: dict[str, Any]) -> None:
+def _show(
+    invocation: Invocation,
+    reports: "list[RotationReport]",
+    document: dict[str, Any],
+    *,
+    again: str = "`tenancy keys rewrap`",
+) -> None:
     invocation.output.show(
         document,
         Table(
@@ -197,7 +211,7 @@ def _show(invocation: Invocation, reports: "list[RotationReport]", document: dic
         ),
     )
     if not all(each.complete for each in reports):
-        raise Refusal(_NOT_DONE, code=ExitCode.PARTLY_DONE)
+        raise Refusal(_NOT_DONE.format(again=again), code=ExitCode.PARTLY_DONE)
 
 
 def _document(report: "RotationReport") -> dict[str, Any]:

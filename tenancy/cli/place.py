@@ -166,9 +166,13 @@ class Place:
         :param provider: A name in `other_keys`; `None` for the setting `keys`.
         :raises Refusal: If there is no such name.
         """
-        if provider is not None and provider not in self.other_keys():
-            raise Refusal("There is no provider of that name in other_keys.", code=ExitCode.USAGE)
-        kind, _, where = (self.keys() if provider is None else self.other_keys()[provider]).partition(":")
+        location = self.keys()
+        # A key file of that setting may be called by the name under which it is listed.
+        if provider is not None and not (provider == "file" and location.startswith("file:")):
+            if provider not in self.other_keys():
+                raise Refusal("There is no provider of that name in other_keys.", code=ExitCode.USAGE)
+            location = self.other_keys()[provider]
+        kind, _, where = location.partition(":")
         return Path(where) if kind == "file" else None
 
     def is_keyless(self) -> bool:

@@ -5,7 +5,7 @@ Each is bound to whom it is for, so that a wrapped key copied to another tenant 
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
 from tenancy.errors import ConfigurationError, ResultCorrupt, TenancyError
@@ -13,7 +13,7 @@ from tenancy.keys.cache import KeyCache
 from tenancy.keys.check_values import make_check_value, require_check_value
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.material import SecretKey
-from tenancy.keys.provider_set import ProviderSet
+from tenancy.keys.provider_set import Known, ProviderSet
 from tenancy.keys.providers import KeyProvider, WrappedKey, rewrap_key
 from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.sealing.cipher import unwrap_key, wrap_key
@@ -70,8 +70,8 @@ class Keyring:
         """See `ProviderSet.primary_keys`."""
         return self._providers.primary_keys()
 
-    def provider_keys(self, name: str) -> tuple[KeyInfo, ...]:
-        """Return a provider's keys, as far as it lists them; none if it does not."""
+    def provider_keys(self, name: str) -> tuple[KeyInfo, ...] | None:
+        """See `ProviderSet.keys`."""
         return self._providers.keys(name)
 
     def new_tenant_key(self, *, tenant_id: str, version: int = 1, provider: str | None = None) -> TenantKey:
@@ -206,19 +206,27 @@ class Keyring:
             raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
         require_check_value(self._providers.find(provider), stored, catalogue_id=catalogue_id)
 
-    def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
+    def hold_to(self, known: Known, *, catalogue_id: str) -> None:
         """
         Refuse keys that are not this catalogue's; see `ProviderSet.hold_to`.
 
-        :raises ConfigurationError: If the key is another one, or its provider is.
+        :raises TenancyError: See there.
         """
         self._providers.hold_to(known, catalogue_id=catalogue_id)
 
+    def hold(self, provider: str) -> frozenset[str]:
+        """
+        Hold a provider to what the catalogue knows of it now; see `ProviderSet.hold`.
+
+        :raises TenancyError: See there.
+        """
+        return self._providers.hold(provider)
+
     def require_key(self, provider: str | None = None) -> None:
         """
-        Make the check that is still owed, if any is.
+        Hold a provider to what the catalogue knows of it, unless that was done.
 
-        :param provider: The name of the one that is checked; `None` for that of new tenants.
+        :param provider: Its name; `None` for that of new tenants.
         :raises ConfigurationError: If the key is not this catalogue's.
         :raises KeyUnavailable: If the provider does not answer, or the key is disabled.
         :raises KeyDestroyed: If the key is gone for good.

@@ -1,7 +1,10 @@
 """The grammar of the setting `keys`: which provider, and what it is told. Looked at before anything is opened."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
+
+from tenancy.errors import ConfigurationError
 
 #: The provider of those who have no key.
 NO_KEY: Final = "none"
@@ -50,3 +53,33 @@ def parse_location(text: str) -> tuple[str, str]:
         "aws-kms:KEY with the id, alias/NAME or ARN of a key, NAME:REST of a provider that is installed, or none: for "
         "a job that only removes; and not be the key"
     )
+
+
+def provider_of(location: str) -> str:
+    """
+    Return what the provider at a location calls itself.
+
+    :raises ValueError: See `parse_location`.
+    """
+    name, _ = parse_location(location)
+    # A keyset that moves between the two opens what it did.
+    return "file" if name == "secret-file" else name
+
+
+def require_distinct(names: Mapping[str, str], *, default: str) -> None:
+    """
+    Refuse names that could be mistaken for another provider's.
+
+    :param names: The locations of further providers, by their names.
+    :param default: The location of the one for everybody.
+    :raises ConfigurationError: Says which.
+    """
+    for name, location in names.items():
+        fault = None
+        if name == provider_of(default):
+            fault = "the provider of the setting keys"
+        elif name in RESERVED and name != provider_of(location):
+            # What was under `keys` once is called so here, while it is moved to its successor.
+            fault = "a kind of provider that it is not"
+        if fault is not None:
+            raise ConfigurationError(f"other_keys.{name} is called like {fault}; give it another name.")

@@ -1,14 +1,17 @@
 """The providers of one catalogue: the one for everybody, and those of tenants that have a key of their own."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 
-from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable
+from tenancy.errors import ConfigurationError, KeyDestroyed, KeyUnavailable, TenancyError
 from tenancy.keys.abilities import generation_of, is_destroyed, keys_of
 from tenancy.keys.check_values import require_one
 from tenancy.keys.keyset import KeyInfo
 from tenancy.keys.locations import NO_KEY
 from tenancy.keys.providers import KeyProvider, UnknownKey, WrappedKey
+
+#: Reads the catalogue's check values, each with the name of its provider.
+Known = Callable[[], Iterable[tuple[str, WrappedKey]]]
 
 
 class ProviderSet:
@@ -23,9 +26,10 @@ class ProviderSet:
     def __init__(self, default: KeyProvider, others: Mapping[str, KeyProvider] | None = None) -> None:
         self._default = default
         self._others = dict(others or {})
-        #: By provider, what it is still to be held to; and the catalogue's id.
-        self._owed: dict[str, tuple[WrappedKey, ...]] = {}
+        self._known: Known = tuple
         self._catalogue_id = ""
+        #: Those that were held to what the catalogue knows.
+        self._held: set[str] = set()
 
     @property
     def default_name(self) -> str:
@@ -57,61 +61,83 @@ class ProviderSet:
 
     def checked(self, name: str) -> KeyProvider:
         """
-        Return a provider that has been held to what the catalogue knows of it.
+        Return a provider that has been held to what the catalogue knows of it: now, if it never was before.
 
         :raises ConfigurationError: If its key is not the one this catalogue knows.
         :raises KeyUnavailable: If that cannot be told now, or there is no such provider.
         :raises KeyDestroyed: If its keys are gone for good.
         """
         provider = self.find(name)
-        name = self._default.name if provider is self._default else name
-        if name in self._owed:
-            # Two threads may both do so; neither goes on before the answer.
-            require_one(provider, self._owed[name], self._catalogue_id)
-            self._owed.pop(name, None)
+        if name not in self._held:
+            self.hold(name)
         return provider
 
-    def hold_to(self, known: Iterable[tuple[str, WrappedKey]], *, catalogue_id: str) -> None:
+    def hold(self, name: str) -> frozenset[str]:
+        """
+        Hold a provider to what the catalogue knows of it now. One of several keys that is at hand is enough.
+
+        :returns: The ids of its keys that the catalogue knows.
+        :raises TenancyError: See `checked`.
+        """
+        provider = self.find(name)
+        known = [stored for of, stored in self._known() if of == name or self.is_keyless]
+        require_one(provider, known, self._catalogue_id)
+        # Of what nothing is known yet somebody may know tomorrow.
+        if known:
+            self._held.add(name)
+        return frozenset(stored.key_id for stored in known)
+
+    def hold_to(self, known: Known, *, catalogue_id: str) -> None:
         """
         Refuse keys that are not this catalogue's; the default one now, if that can be told, and each before its use.
 
-        So a key that is away at the start cannot come back as another one. One of several keys of a provider that is at
-        hand is enough: an older one may be destroyed. A provider that the catalogue knows and that is not configured is
-        missed by the tenants that hang on it, and by nobody else.
+        So a key that is away at the start cannot come back as another one. A provider that the catalogue knows and that
+        is not configured is missed by the tenants that hang on it, and by nobody else. A default one that it does not
+        know is a successor: the one before it is among the others then, called after its kind, and has to be right.
 
-        :param known: The catalogue's check values, each with the name of its provider.
-        :raises ConfigurationError: If the default provider's key is another one, or none of the providers is known.
+        :raises ConfigurationError: If the default provider's key is another one, or it is not known and no successor.
+        :raises KeyUnavailable: If it is a successor, and the one before it does not answer.
+        :raises KeyDestroyed: If it is a successor, and the one before it is gone for good.
         """
-        known = tuple(known)
-        self._catalogue_id = catalogue_id
-        if self.is_keyless:
-            self._owed = {NO_KEY: tuple(stored for _, stored in known)}
+        self._known, self._catalogue_id = known, catalogue_id
+        names = {name for name, _ in known()}
+        if self.is_keyless or self._default.name in names:
+            with suppress(KeyUnavailable, KeyDestroyed):
+                self.checked(self._default.name)
             return
-        names = {name for name, _ in known}
-        self._owed = {name: tuple(stored for of, stored in known if of == name) for name in self.names if name in names}
-        if known and not self._owed:
+        former = [name for name, other in self._others.items() if name in names and name == other.name]
+        if names and not former:
             raise ConfigurationError("The setting keys names another kind of key than this catalogue was made with.")
-        with suppress(KeyUnavailable, KeyDestroyed):
-            self.checked(self._default.name)
+        for name in former:
+            self.checked(name)
 
     def generation(self, name: str) -> Hashable:
         """See `generation_of`."""
         return generation_of(self.find(name))
 
-    def keys(self, name: str) -> tuple[KeyInfo, ...]:
-        """Return a provider's keys, as far as it lists them; none if it does not."""
-        return keys_of(self.find(name)) or ()
+    def keys(self, name: str) -> tuple[KeyInfo, ...] | None:
+        """
+        Return a provider's keys; `None` if it does not list them, or is not the default one and cannot now.
+
+        :raises TenancyError: If the default one does not answer.
+        """
+        try:
+            return keys_of(self.find(name))
+        except TenancyError:
+            if name == self._default.name:
+                raise
+            return None
 
     def primary_keys(self) -> dict[str, str | None]:
         """
         Return the id of each provider's primary key; `None` where one that is not the default cannot tell it now.
 
-        :raises KeyUnavailable: If the default one does not answer.
+        :raises TenancyError: If the default one does not answer.
         """
         found: dict[str, str | None] = {self._default.name: self._default.primary_key_id}
         for name, provider in self._others.items():
             found[name] = None
-            with suppress(KeyUnavailable):
+            with suppress(TenancyError):
                 found[name] = provider.primary_key_id
         return found
 

@@ -5,9 +5,6 @@ from datetime import datetime
 
 from tenancy.backend import Backend
 from tenancy.clock import to_datetime
-from tenancy.errors import KeyUnavailable
-from tenancy.keys.keyring import Keyring
-from tenancy.keys.keyset import KeyInfo
 from tenancy.rotation.report import Tally
 from tenancy.rotation.root import RootWork
 
@@ -59,7 +56,7 @@ def report_keys(backend: Backend) -> KeyReport:
     listed = {
         (name, key.key_id): (key.state.value, key.created_at)
         for name in primaries
-        for key in _listed(keyring, name, must=name == keyring.provider_name)
+        for key in keyring.provider_keys(name) or ()
     }
     listing = {name for name, _ in listed}
     known = {(use.provider, use.key_id): use for use in rotation.root_keys()}
@@ -94,16 +91,6 @@ def report_keys(backend: Backend) -> KeyReport:
         oldest_session_key_at=_moment(counts.oldest_session_key_us),
         due=due,
     )
-
-
-def _listed(keyring: Keyring, name: str, *, must: bool) -> tuple[KeyInfo, ...]:
-    try:
-        return keyring.provider_keys(name)
-    except KeyUnavailable:
-        # A tenant's own, which says nothing of all others.
-        if must:
-            raise
-        return ()
 
 
 def _moment(us: int | None) -> datetime | None:

@@ -68,8 +68,13 @@ class Tally:
     on_progress: Progress | None
     total: int = 0
     changed: int = 0
-    #: By whose it is and its version: each pass meets them again.
-    failed: set[tuple[str, str, int]] = field(default_factory=set)
+    #: How many keys, by whose they are and their version: each pass meets them again.
+    given_up: dict[tuple[str, str, int], int] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        """How many keys could not be opened."""
+        return sum(self.given_up.values())
 
     def advance(self, number: int) -> None:
         """So many more keys are done."""
@@ -77,11 +82,12 @@ class Tally:
         if self.on_progress:
             self.on_progress(self.changed, max(self.total, self.changed))
 
-    def give_up(self, error: Exception, tenant_id: str, session_id: str, version: int) -> None:
-        """One key cannot be opened. Said once."""
-        if (tenant_id, session_id, version) not in self.failed:
-            self.failed.add((tenant_id, session_id, version))
+    def give_up(self, error: Exception, tenant_id: str, session_id: str = "", version: int = 0, keys: int = 1) -> None:
+        """A key cannot be opened, and with it so many. Said once."""
+        which = tenant_id, session_id, version
+        if which not in self.given_up:
             emit("not_rotated", error=type(error).__name__)
+        self.given_up[which] = keys
 
 
 def require_level(level: str) -> None:

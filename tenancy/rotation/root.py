@@ -1,13 +1,12 @@
 """Tenants' keys go under the primary key of their provider, or to another provider."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import cached_property
 
 from tenancy.backend import Backend
-from tenancy.catalogue.identity import RootKey
-from tenancy.errors import KeyDestroyed, KeyUnavailable, TenancyError
+from tenancy.errors import KeyUnavailable, TenancyError
 from tenancy.keys.stored import TenantKey
+from tenancy.known_keys import remember
 from tenancy.rotation.report import Tally, concerns_all
 
 
@@ -25,15 +24,12 @@ class RootWork:
         self._keyring = backend.keyring
         self._tally = tally
         self._tenant_id = tenant_id
+        self._remembered: set[str] = set()
 
     @cached_property
     def _primaries(self) -> dict[str, str | None]:
         # Asked once: a key service may have to be.
         return self._keyring.primary_keys()
-
-    @cached_property
-    def _known(self) -> set[tuple[str, str]]:
-        return {(known.provider, known.check.key_id) for known in self._identity.root_keys()}
 
     def begin(self, *, anew: bool = False) -> bool:  # noqa: ARG002 - see `Work`
         """Which key is the primary one is the provider's to say, and not asked for here."""
@@ -52,15 +48,20 @@ class RootWork:
     def carry_out(self) -> None:
         """Move what is not moved."""
         self._remember(self._keyring.provider_name)
+        if self._tenant_id is None:
+            # Also what went under a new primary key by itself: what is known before that is forgotten afterwards.
+            for provider, key_id in self._all.keys_under_each():
+                if self._primaries.get(provider) == key_id:
+                    self._remember_other(provider)
         for tenant_id in self._tenants():
             for key in self._to_be_moved(tenant_id):
                 self._move(tenant_id, key)
 
     def end(self, left: int) -> None:
         """Forget the keys that nothing hangs on any more."""
-        # Only whoever has looked at all tenants may say so.
+        # Only whoever has looked at all tenants may say so, and of whom he has the keys.
         if self._tenant_id is None and left == 0:
-            self._all.forget_root_keys(but=self._primaries.items())
+            self._all.forget_root_keys(of=self._primaries.keys(), but=self._primaries.items())
 
     def _target(self, provider: str) -> str | None:
         """To which provider a key of this one goes; `None` if it is to stay as it is."""
@@ -68,12 +69,9 @@ class RootWork:
 
     def _is_due(self, provider: str, key_id: str) -> bool:
         target = self._target(provider)
-        if target is None:
-            return False
-        # Under a provider that is not configured: not to be done without it, and not to be kept quiet about.
-        primary = self._primaries.get(target, "")
-        # One that does not answer is another tenant's own, and keeps nobody waiting.
-        return primary is not None and (provider, key_id) != (target, primary)
+        # Under a provider that is not configured, or does not say under which key: not to be done now, and not to be
+        # kept quiet about.
+        return target is not None and (provider, key_id) != (target, self._primaries.get(target))
 
     def _tenants(self) -> Iterator[str]:
         if self._tenant_id is not None:
@@ -95,27 +93,35 @@ class RootWork:
     def _move(self, tenant_id: str, key: TenantKey) -> None:
         target = self._target(key.provider)
         try:
-            if target in self._primaries:
-                self._remember(target)
-            # Outside any transaction: a key service may take its time.
-            moved = self._keyring.rewrap_tenant_key(key, tenant_id=tenant_id, to=target)
+            moved = self._moved(tenant_id, key, to=key.provider if target is None else target)
         except TenancyError as error:
             if concerns_all(error, is_own_key=key.provider != self._keyring.provider_name):
                 raise
-            self._tally.give_up(error, tenant_id, "", key.version)
+            self._tally.give_up(error, tenant_id, version=key.version)
             return
         if self._one.replace_tenant_key(tenant_id, old=key, new=moved):
             self._tally.advance(1)
 
+    def _moved(self, tenant_id: str, key: TenantKey, *, to: str) -> TenantKey:
+        if to in self._primaries and self._primaries[to] is None:
+            raise KeyUnavailable("The provider of a tenant's own key does not say which its primary key is.")
+        if to in self._primaries:
+            self._remember(to)
+        # Outside any transaction: a key service may take its time.
+        return self._keyring.rewrap_tenant_key(key, tenant_id=tenant_id, to=to)
+
     def _remember(self, provider: str) -> None:
-        # Before anything hangs on it: a start tells by it whether it has the right key.
-        if (provider, self._primaries[provider]) not in self._known:
-            # Not what has come back as another one; whether all that was known is still at hand is not the question.
-            with suppress(KeyUnavailable, KeyDestroyed):
-                self._keyring.require_key(provider)
-            check = self._keyring.check_value(catalogue_id=self._identity.catalogue_id(), provider=provider)
-            self._identity.remember_root_key(RootKey(provider=provider, check=check))
-            self._known.add((provider, check.key_id))
+        # Before anything hangs on it.
+        if provider not in self._remembered:
+            remember(self._identity, self._keyring, provider, primary=self._primaries[provider])
+            self._remembered.add(provider)
+
+    def _remember_other(self, provider: str) -> None:
+        try:
+            self._remember(provider)
+        except TenancyError as error:
+            if concerns_all(error, is_own_key=provider != self._keyring.provider_name):
+                raise
 
 
 class MoveWork(RootWork):
@@ -133,10 +139,20 @@ class MoveWork(RootWork):
 
     def carry_out(self) -> None:
         """Move what is not moved."""
-        # Whose key this is asks for it by name, so it is told if it does not answer.
-        self._keyring.require_key(self._to)
         self._remember(self._to)
         super().carry_out()
+
+    def _moved(self, tenant_id: str, key: TenantKey, *, to: str) -> TenantKey:
+        try:
+            return self._keyring.rewrap_tenant_key(key, tenant_id=tenant_id, to=to)
+        except TenancyError:
+            # It was asked for by name. If that is the one that is in the way, there is no going on.
+            self._keyring.check_value(catalogue_id=self._identity.catalogue_id(), provider=to)
+            raise
+
+    def _is_due(self, provider: str, key_id: str) -> bool:
+        # Where nobody says which key it would be, any of that provider's is as good.
+        return super()._is_due(provider, key_id) and (provider != self._to or self._primaries[provider] is not None)
 
     def end(self, left: int) -> None:
         """Nothing is forgotten: who knows what the next rotation of all finds."""

@@ -102,9 +102,9 @@ class Rotator:
                 time.sleep(_PAUSE_SECONDS)
             work.carry_out()
             left = work.count_left()
-            if left <= len(tally.failed) and work.is_finished():
+            if left <= tally.failed and work.is_finished():
                 break
         work.end(left)
         # What was wrapped before stands in SQLite's log too.
         Cleaner(self._backend).cut_log()
-        return RotationReport(self._level, tally.changed, resumed, len(tally.failed), left)
+        return RotationReport(self._level, tally.changed, resumed, tally.failed, left)

@@ -22,7 +22,7 @@ class SessionWork(BelowWork):
         """Do so for each."""
         for tenant_id in self._tenants():
             keys = self._one.tenant_keys(tenant_id)
-            if keys is not None:
+            if keys is not None and not self._is_away(tenant_id, keys):
                 self._renew(tenant_id, keys.newest)
 
     def _renew(self, tenant_id: str, under: TenantKey) -> None:

@@ -5,7 +5,6 @@ from typing import Final
 from stores.errors import Conflict
 from tenancy.catalogue.rotation import TenantKeys, WrappedSessionKey
 from tenancy.errors import KeyDestroyed, StorageUnavailable, TenancyError
-from tenancy.keys.stored import TenantKey
 from tenancy.rotation.below import BelowWork
 from tenancy.rotation.report import concerns_all
 
@@ -37,7 +36,9 @@ class TenantWork(BelowWork):
     def _with_new_key(self, tenant_id: str) -> TenantKeys | None:
         for _ in range(_ATTEMPTS):
             keys = self._one.tenant_keys(tenant_id)
-            if keys is None or not (keys.is_due or self._is_lost(tenant_id, keys)):
+            if keys is None or self._is_away(tenant_id, keys):
+                return None
+            if not keys.is_due and not self._is_lost(tenant_id, keys):
                 return keys
             # Outside any transaction: a key service may take its time.
             version, provider = keys.newest.version + 1, keys.newest.provider
@@ -48,9 +49,10 @@ class TenantWork(BelowWork):
                 # Another process was faster, or the tenant is being erased or moved.
                 continue
             except TenancyError as error:
-                if self._concerns_all(error, keys.newest):
+                if self._concerns_all(error, keys):
                     raise
-                self._tally.give_up(error, tenant_id, "", version)
+                left = self._one.count_due(self.level, tenant_id=tenant_id)
+                self._tally.give_up(error, tenant_id, keys=max(left, 1))
                 return None
         raise StorageUnavailable("The keys of a tenant could not be rotated: others kept changing them.")
 
@@ -61,12 +63,13 @@ class TenantWork(BelowWork):
         except KeyDestroyed:
             return True
         except TenancyError as error:
-            if self._concerns_all(error, keys.newest):
+            if self._concerns_all(error, keys):
                 raise
         return False
 
-    def _concerns_all(self, error: TenancyError, key: TenantKey) -> bool:
-        return concerns_all(error, is_own_key=key.provider != self._keyring.provider_name)
+    def _concerns_all(self, error: TenancyError, keys: TenantKeys) -> bool:
+        default = self._keyring.provider_name
+        return concerns_all(error, is_own_key=any(key.provider != default for key in keys.by_version.values()))
 
     def _rewrap(self, tenant_id: str, keys: TenantKeys) -> None:
         after = ("", 0)
@@ -88,7 +91,7 @@ class TenantWork(BelowWork):
                 session_id=ids.session_id,
             )
         except TenancyError as error:
-            if self._concerns_all(error, keys.newest):
+            if self._concerns_all(error, keys):
                 raise
             self._tally.give_up(error, ids.tenant_id, ids.session_id, old.key.version)
             return None

@@ -6,7 +6,6 @@ the TOML file is the one that was named, the directory of secret files the one i
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -14,8 +13,9 @@ from pydantic import Field, PlainValidator, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tenancy.errors import ConfigurationError
-from tenancy.keys.locations import NO_KEY, PROVIDER_NAME, parse_location
+from tenancy.keys.locations import parse_location
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits
+from tenancy.settings.other_keys import OtherKeys, other_keys_of
 from tenancy.settings.sources import PREFIX, from_environment, from_secret_files, from_toml
 from tenancy.settings.values import lifetime_of, limits_of, parse_amount
 
@@ -62,28 +62,6 @@ def _keys(value: object) -> str:
     except ValueError as error:
         raise ValueError(f"keys {error}") from None
     return _text(value)
-
-
-def _other_keys(value: object) -> Mapping[str, str]:
-    if not isinstance(value, Mapping):
-        # A ValueError, since that is what pydantic collects.
-        raise ValueError("other_keys must be given one by one (other_keys.NAME and so on)")  # noqa: TRY004
-    found, wrong = {}, []
-    for name, location in value.items():
-        if not isinstance(name, str) or not PROVIDER_NAME.fullmatch(name):
-            # Not repeated: somebody may have put the key there.
-            wrong.append("a name in other_keys must be 1 to 32 of a-z, 0-9, '_', '.' and '-', and begin with a letter")
-        elif _text(location) == f"{NO_KEY}:":
-            wrong.append(f"other_keys.{name} must name a key")
-        else:
-            try:
-                parse_location(_text(location))
-            except ValueError as error:
-                wrong.append(f"other_keys.{name} {error}")
-            found[name] = _text(location)
-    if wrong:
-        raise ValueError("; ".join(wrong))
-    return found
 
 
 def _durability(value: object) -> str:
@@ -133,7 +111,7 @@ class Settings(BaseSettings):
     keys: Annotated[str, PlainValidator(_keys)] = Field(repr=False)
     #: Keys of tenants that were moved to one of their own, by a name of 1 to 32 characters that stands with their keys
     #: from then on; see `SessionManager.move_keys`.
-    other_keys: Annotated[Mapping[str, str], PlainValidator(_other_keys)] = Field(default_factory=dict, repr=False)
+    other_keys: Annotated[OtherKeys, PlainValidator(other_keys_of)] = Field(default_factory=OtherKeys, repr=False)
     #: The manager's own limits. A field that is not given has its default, 64 MiB a result and 1 GiB a user.
     limits: Annotated[Limits, PlainValidator(limits_of)] = DEFAULT_LIMITS
     #: What a session lives when it is opened without a lifetime of its own.

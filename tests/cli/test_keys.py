@@ -1,6 +1,7 @@
 """`tenancy keys`: list, rotate, rewrap, move, disable, enable, destroy."""
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -367,3 +368,60 @@ def test_the_doctor_names_a_key_of_a_tenants_own_that_does_not_open(run: Run, co
     ran = run("doctor", "--config", config, "--output", "json")
     (found,) = (check for check in ran.json["checks"] if check["name"] == "other keys")
     assert (found["status"], found["detail"].startswith("acme: ")) == ("warn", True)
+
+
+def test_a_key_that_somebody_hangs_on_is_not_destroyed_under_another_name(
+    run: Run, data: Path, config: Path, tmp_path: Path
+) -> None:
+    text = config.read_text()
+    # One file under two names, and a name that was changed.
+    config.write_text(text.replace(f"{tmp_path}/acme.json", f"{data}/keys.json"))
+    add_primary(data)
+    old = keys_of(data)[0]["id"]
+    for options in ([], ["--provider", "acme"]):
+        refused = run("keys", "destroy", old, "--yes", *options, "--config", config)
+        assert (refused.code, "2 tenants" in refused.err) == (1, True)
+    config.write_text(text)
+    assert run("init", "--config", config).code == 0
+    assert run("keys", "rewrap", "--config", config).code == 0
+    assert run("keys", "move", "--tenant", "acme", "--to", "acme", "--config", config).code == 0
+    config.write_text(text.replace("acme =", "renamed ="))
+    (own,) = json.loads((tmp_path / "acme.json").read_text())["keys"]
+    assert run("keys", "rotate", "root", "--provider", "renamed", "--config", config).code == 3
+    refused = run("keys", "destroy", own["id"], "--yes", "--provider", "renamed", "--config", config)
+    assert (refused.code, "tenancy keys move" in " ".join(refused.err.split())) == (1, True)
+    config.write_text(text + f'renamed = "file:{tmp_path}/acme.json"\n')
+    assert run("keys", "move", "--from", "acme", "--to", "renamed", "--config", config).code == 0
+    config.write_text(text.replace("acme =", "renamed ="))
+    assert run("keys", "rewrap", "--config", config).code == 0
+    assert run("keys", "destroy", own["id"], "--yes", "--provider", "renamed", "--config", config).code == 0
+
+
+def test_names_that_collide_are_refused_before_anything_is_made(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "tenancy.toml"
+    config.write_text(
+        f'database_url = "sqlite:///{tmp_path}/catalogue.sqlite3"\nstore_url = "database:"\n'
+        f'keys = "file:{tmp_path}/keys.json"\n[other_keys]\nfile = "file:{tmp_path}/own.json"\n'
+    )
+    refused = run("init", "--config", config)
+    assert (refused.code, "other_keys.file" in refused.err) == (2, True)
+    assert list(tmp_path.iterdir()) == [config]
+    config.write_text(
+        config.read_text().replace("file = ", "own = ").replace(f"file:{tmp_path}/own.json", "aws-kms:alias/x")
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_DEFAULT_REGION", "AWS_REGION"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_CONFIG_FILE", os.devnull)
+        refused = run("init", "--config", config)
+    assert (refused.code, "setting other_keys.own" in refused.err) == (2, True)
+
+
+def test_a_move_that_is_not_done_says_what_to_run_again(run: Run, data: Path, config: Path, tmp_path: Path) -> None:
+    assert run("init", "--config", config).code == 0
+    with closing(sqlite3.connect(data / "catalogue.sqlite3")) as file, file:
+        file.execute("UPDATE tenancy_tenant_keys SET wrapped = zeroblob(100)")
+    ran = run("keys", "move", "--from", "file", "--to", "acme", "--config", config)
+    assert (ran.code, "run this command" in ran.err) == (3, True)
+    # A key file is called so in the list, and may be here.
+    assert run("keys", "rotate", "root", "--provider", "file", "--config", config).code == 3

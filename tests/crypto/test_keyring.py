@@ -356,7 +356,7 @@ def test_a_key_that_cannot_be_checked_now_is_checked_before_it_is_used(rows):
         provider = CountingProvider(root)
         keyring = Keyring(provider)
         provider.is_down = True
-        keyring.hold_to(known, catalogue_id="c")
+        keyring.hold_to(lambda known=known: known, catalogue_id="c")
         uses = [
             lambda keyring=keyring: keyring.new_tenant_key(tenant_id="new"),
             lambda keyring=keyring: keyring.new_session_key(rows[0], **IDS),
@@ -379,7 +379,7 @@ def test_a_key_that_cannot_be_checked_now_is_checked_before_it_is_used(rows):
 def test_a_key_that_was_checked_is_not_checked_again(rows):
     provider = CountingProvider()
     keyring = Keyring(provider)
-    keyring.hold_to(known_to(CountingProvider()), catalogue_id="c")
+    keyring.hold_to(lambda: known_to(CountingProvider()), catalogue_id="c")
     keyring.require_key()
     keyring.session_key(*rows, **IDS).close()
     assert provider.unwrapped == 2
@@ -398,12 +398,12 @@ def test_one_key_at_hand_of_several_is_enough_and_a_wrong_one_is_too_much():
     old, new = known_to(CountingProvider(), CountingProvider(key_id="b"))
     for known in ([old, new], [new, old]):
         keyring = Keyring(Succeeded(key_id="b"))
-        keyring.hold_to(known, catalogue_id="c")
+        keyring.hold_to(lambda known=known: known, catalogue_id="c")
         keyring.new_tenant_key(tenant_id="t")
         with pytest.raises(ConfigurationError):
-            Keyring(Succeeded(b"x" * 32, key_id="b")).hold_to(known, catalogue_id="c")
+            Keyring(Succeeded(b"x" * 32, key_id="b")).hold_to(lambda known=known: known, catalogue_id="c")
     keyring = Keyring(Succeeded(key_id="b"))
-    keyring.hold_to([old], catalogue_id="c")
+    keyring.hold_to(lambda: [old], catalogue_id="c")
     with pytest.raises(KeyDestroyed):
         keyring.new_tenant_key(tenant_id="t")
 
