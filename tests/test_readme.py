@@ -102,8 +102,9 @@ def test_the_configuration_is_one_the_settings_accept(tmp_path: Path) -> None:
     settings = Settings.load(config)
     # The roles of PostgreSQL stand there as comments, since the example is a SQLite file.
     roles = dict(re.findall(r"^# (\w+_url) = \"(\S+)\"", document, re.MULTILINE))
-    assert {*tomllib.loads(document), *roles} == set(Settings.model_fields)
-    assert Settings(database_url=roles["owner_url"], store_url="database:", keys="env:KEY", **roles)
+    others = tomllib.loads("\n".join(re.findall(r"^# (\[.*|[\w-]+-key = .*)", document, re.MULTILINE)))
+    assert {*tomllib.loads(document), *roles, *others} == set(Settings.model_fields)
+    assert Settings(database_url=roles["owner_url"], store_url="database:", keys="env:KEY", **roles, **others)
     assert settings.store_url == "file:///var/lib/tenancy/results"
     assert settings.limits.tenant_bytes is None
 

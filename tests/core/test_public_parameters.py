@@ -66,8 +66,8 @@ TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
 OPTIONS: Final = {
     "SessionManager.local": {"path", "limits", "lifetime", "durability", "inline_bytes"},
     "Settings": {
-        "database_url", "maintenance_url", "owner_url", "store_url", "keys", "limits", "lifetime", "durability",
-        "inline_bytes",
+        "database_url", "maintenance_url", "owner_url", "store_url", "keys", "other_keys", "limits", "lifetime",
+        "durability", "inline_bytes",
     },
     "FilesystemStore": {"path", "durability", "open_directories", "random_bytes", "sleep"},
 }  # fmt: skip
