@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from stores.connections import Durability
+from tenancy.awaiting import OpeningSession
 from tenancy.cleanup import Cleaner
 from tenancy.clock import Clock, to_datetime
 from tenancy.erase import erase_session, erase_tenant, erase_user
@@ -16,7 +17,7 @@ from tenancy.opening import open_session
 from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
 from tenancy.receipts import Receipt, find_receipt
 from tenancy.scope import Scope, require_identifier, require_owner
-from tenancy.session import OpeningSession, Session
+from tenancy.session import Session
 from tenancy.startup import Parts, assemble, prepare_local, prepare_settings, require_inline_bytes
 from tenancy.translation import translated
 

@@ -17,7 +17,7 @@ from tenancy.events import emit
 from tenancy.keys.material import SecretKey
 from tenancy.references import Reference, parse_reference
 from tenancy.scope import Scope
-from tenancy.sealing.envelope import Binding, Contents, Fetch, Kind, open_card, open_whole, read_chars
+from tenancy.sealing.envelope import Binding, Contents, Fetch, Kind, find_line, open_card, open_whole, read_chars
 
 #: How many rows one query of a listing brings.
 _LIST_PAGE: Final = 50
@@ -36,6 +36,7 @@ class Page:
     :param next_offset: Where the next page begins; `None` at the end.
     :param total_chars: Characters of the whole text.
     :param total_lines: Lines of the whole text, an unfinished last one included.
+    :param line: The number of the line it begins in, from 1 on.
     """
 
     text: str = field(repr=False)
@@ -43,6 +44,7 @@ class Page:
     next_offset: int | None
     total_chars: int
     total_lines: int
+    line: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,9 @@ class Reader:
             body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
             return open_whole(stored.envelope, body, key=key, binding=binding)
 
-    def read_page(self, reference: str, *, offset: int, max_chars: int) -> Page:
+    def read_page(
+        self, reference: str, *, offset: int, line: int | None, max_chars: int, max_lines: int | None
+    ) -> Page:
         """See `Session.read_page`."""
         parsed, stored = self._find(reference)
         if stored.envelope.kind == Kind.BYTES:
@@ -95,18 +99,20 @@ class Reader:
             binding = self._binding(stored)
             contents = open_card(stored.envelope, key=key, binding=binding)
             _require_reference(contents, stored, parsed)
-            text = read_chars(
-                stored.envelope,
-                contents,
-                self._fetch(stored),
-                key=key,
-                binding=binding,
-                offset=offset,
-                max_chars=max_chars,
+            total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
+            fetch = self._fetch(stored)
+            if line is not None:
+                line = max(1, total_lines + 1 + line) if line < 0 else line
+                offset = find_line(stored.envelope, contents, fetch, key=key, binding=binding, line=line)
+            elif offset < 0:
+                offset = max(0, total_chars + offset)
+            text, at = read_chars(
+                stored.envelope, contents, fetch, key=key, binding=binding, offset=offset, max_chars=max_chars
             )
-        total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
+        if max_lines is not None:
+            text = _first_lines(text, max_lines)
         end = offset + len(text)
-        return Page(text, offset, end if end < total_chars else None, total_chars, total_lines)
+        return Page(text, offset, end if end < total_chars else None, total_chars, total_lines, at)
 
     def results(self, *, before: int | None = None) -> Iterator[Result]:
         """See `Session.results`."""
@@ -228,6 +234,17 @@ class Reader:
 
     def _namespace(self, stored: StoredResult) -> Namespace:
         return self._backend.namespace(self._ids, inline=stored.inline)
+
+
+def _first_lines(text: str, number: int) -> str:
+    # Not `splitlines`, which ends lines at characters that count as no line's end here.
+    end = 0
+    for _ in range(number):
+        found = text.find("\n", end)
+        if found < 0:
+            return text
+        end = found + 1
+    return text[:end]
 
 
 def _reference(contents: Contents, stored: StoredResult) -> Reference:

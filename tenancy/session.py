@@ -1,7 +1,7 @@
 """A session: one room, open to one user of one tenant. Everything in it is reached through this handle and no other."""
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
@@ -108,20 +108,34 @@ class Session:
         with translated():
             return self._reader.read(reference)
 
-    def read_page(self, reference: str, *, offset: int = 0, max_chars: int) -> Page:
+    def read_page(
+        self,
+        reference: str,
+        *,
+        offset: int = 0,
+        line: int | None = None,
+        max_chars: int,
+        max_lines: int | None = None,
+    ) -> Page:
         """
         Return a part of a text, opening only what the part needs. Pages tile the text exactly.
 
-        :param offset: Where to begin, in characters. Beyond the end the page is empty.
+        :param offset: Where to begin, in characters; a negative number counts from the end. Beyond the end the page is
+            empty, and before the beginning it begins there.
+        :param line: The line to begin at, from 1 on, in place of an offset; a negative number counts from the end. A
+            line ends with a newline and nothing else.
         :param max_chars: How many characters at most; at least 1.
+        :param max_lines: How many lines at most; at least 1. `None`: no bound but that of `max_chars`.
         :raises ValueError: If the result is not text, or a number is out of range.
         :raises ResultNotFound: See `read`, for this and the other errors.
         """
         self._require_open()
-        if offset < 0 or max_chars < 1:
-            raise ValueError("offset must not be negative and max_chars at least 1.")
+        if max_chars < 1 or (max_lines is not None and max_lines < 1):
+            raise ValueError("max_chars and max_lines must be at least 1.")
+        if line == 0 or (line is not None and offset != 0):
+            raise ValueError("A page begins at a line from 1 on, or from -1 back, or at an offset, and not at both.")
         with translated():
-            return self._reader.read_page(reference, offset=offset, max_chars=max_chars)
+            return self._reader.read_page(reference, offset=offset, line=line, max_chars=max_chars, max_lines=max_lines)
 
     def results(self) -> Iterator[Result]:
         """
@@ -216,9 +230,19 @@ class Session:
         """`read` for coroutines."""
         return await asyncio.to_thread(self.read, reference)
 
-    async def read_page_async(self, reference: str, *, offset: int = 0, max_chars: int) -> Page:
+    async def read_page_async(
+        self,
+        reference: str,
+        *,
+        offset: int = 0,
+        line: int | None = None,
+        max_chars: int,
+        max_lines: int | None = None,
+    ) -> Page:
         """`read_page` for coroutines."""
-        return await asyncio.to_thread(self.read_page, reference, offset=offset, max_chars=max_chars)
+        return await asyncio.to_thread(
+            self.read_page, reference, offset=offset, line=line, max_chars=max_chars, max_lines=max_lines
+        )
 
     async def results_async(self) -> list[Result]:
         """`results` for coroutines, all at once."""
@@ -271,28 +295,3 @@ class Session:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A Session cannot be pickled. Open it where it is needed with manager.session(...).")
-
-
-class OpeningSession:
-    """
-    What `SessionManager.session_async` returns: awaitable, and an asynchronous context manager.
-
-    :param opener: Opens the session; called in a thread.
-    """
-
-    def __init__(self, opener: Callable[[], Session]) -> None:
-        self._opener = opener
-        self._session: Session | None = None
-
-    def __await__(self) -> Generator[Any, None, Session]:
-        return asyncio.to_thread(self._opener).__await__()
-
-    async def __aenter__(self) -> Session:
-        self._session = await self
-        return self._session
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._session is not None:
-            self._session.close()

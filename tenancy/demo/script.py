@@ -16,7 +16,8 @@ MAX_PAGES: Final = 60
 #: How Haystack's hook begins a pointer. Anchored: what a document says later must not pass for a reference.
 _POINTER = re.compile(r"Tool result offloaded to [^']{1,80} at '([^']+)'")
 _PAGE = re.compile(
-    r"\[characters (\d+)-(\d+) of (\d+)(?:, the end|; next: (\w+)\(reference='([^']+)', offset=\d+\))\]\n"
+    r"\[characters (\d+)-(\d+) of (\d+), lines? \d+(?:-\d+)? of \d+"
+    r"(?:, the end|; next: (\w+)\(reference='([^']+)', offset=\d+\))\]\n"
 )
 _READ: Final = "read_result"
 _NOTE: Final = "Read to the end: {reference}"

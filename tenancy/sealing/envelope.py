@@ -150,39 +150,78 @@ def read_chars(
     binding: Binding,
     offset: int,
     max_chars: int,
-) -> str:
+) -> tuple[str, int]:
     """
     Open some characters of a text. Of the body only the last chunk, which proves its length, and the chunks that hold
     these characters are got and opened; memory follows `max_chars`, not the size of the result.
 
     :param contents: What `open_card` returned for this very row.
     :param fetch: Gets `length` bytes of the body from byte `start` on. What it raises goes through.
-    :param offset: The first character, counted from 0. Behind the end there is nothing: the answer is `""`.
+    :param offset: The first character, counted from 0. Behind the end there is nothing: the text is `""`.
     :param max_chars: How many characters at most.
-    :returns: `text[offset : offset + max_chars]`.
+    :returns: `text[offset : offset + max_chars]`, and the number of the line it begins in, from 1 on.
     :raises ValueError: If a number is negative, or the result is not text.
     :raises ResultCorrupt: If anything that was opened is not what was sealed.
     :raises KeyUnavailable: If the key is closed.
     """
-    table = contents.segments
-    if table is None or offset < 0 or max_chars < 0:
+    if contents.segments is None or offset < 0 or max_chars < 0:
         raise ValueError("A page is of text, and starts and ends at a positive number of characters.")
+    table = contents.segments
+    reader = _ranged_reader(envelope, table, fetch, key=key, binding=binding)
+    spans = list(table.spans(offset, max_chars))
+    if not spans:
+        return "", table.total_lines or 1
+    start = spans[0][1]
+    stored = memoryview(reader.read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
+    pages = []
+    line = 1 + sum(table.newlines[: spans[0][0]])
+    for index, at, chars_before in spans:
+        text = open_segment(stored[at - start :], table, index)
+        line += text.count("\n", 0, max(0, offset - chars_before))
+        pages.append(text[max(0, offset - chars_before) : max(0, offset + max_chars - chars_before)])
+    return "".join(pages), line
+
+
+def find_line(
+    envelope: Envelope, contents: Contents, fetch: Fetch, *, key: SecretKey, binding: Binding, line: int
+) -> int:
+    """
+    Find where a line begins. Opens the last chunk, and those of the one segment in which the line before it ends.
+
+    :param line: From 1 on. Behind the last one it begins where the text ends.
+    :returns: Its first character, counted from 0.
+    :raises ValueError: If the number is not positive, or the result is not text.
+    :raises TenancyError: See `read_chars`.
+    """
+    table = contents.segments
+    if table is None or line < 1:
+        raise ValueError("A line is of text, and has a positive number.")
+    if line == 1:
+        return 0
+    if line > sum(table.newlines) + 1:
+        return table.total_chars
+    index, chars_before, nth = table.line_end(line - 1)
+    reader = _ranged_reader(envelope, table, fetch, key=key, binding=binding)
+    stored = reader.read(sum(table.stored_bytes[:index]), table.stored_bytes[index])
+    text = open_segment(memoryview(stored), table, index)
+    if text.count("\n") != table.newlines[index]:
+        raise ResultCorrupt
+    at = -1
+    for _ in range(nth):
+        at = text.index("\n", at + 1)
+    return chars_before + at + 1
+
+
+def _ranged_reader(
+    envelope: Envelope, table: SegmentTable, fetch: Fetch, *, key: SecretKey, binding: Binding
+) -> RangedReader:
     context = content_context(require_bound_columns(envelope, binding))
     with key.exposed() as view:
         reader = RangedReader(envelope.header, body_bytes=envelope.stored_bytes, fetch=fetch, key=view, context=context)
     reader.verify_length()
     if sum(table.stored_bytes) != reader.size_bytes:
         raise ResultCorrupt
-    spans = list(table.spans(offset, max_chars))
-    if not spans:
-        return ""
-    start = spans[0][1]
-    stored = memoryview(reader.read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
-    pages = []
-    for index, at, chars_before in spans:
-        text = open_segment(stored[at - start :], table, index)
-        pages.append(text[max(0, offset - chars_before) : max(0, offset + max_chars - chars_before)])
-    return "".join(pages)
+    return reader
 
 
 def size_of_text(text: str) -> int:

@@ -7,7 +7,7 @@ table of the segments is sealed with the result's card. `docs/format.md` pins bo
 
 import struct
 import sys
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -74,6 +74,17 @@ class SegmentTable:
         for index in range(first, last + 1):
             yield index, start, ends[index] - self.chars[index]
             start += self.stored_bytes[index]
+
+    def line_end(self, number: int) -> tuple[int, int, int]:
+        """
+        Find the segment that holds the end of a line.
+
+        :param number: Of the line, from 1 on; there is such a line, and a newline ends it.
+        :returns: Its index, how many characters stand before it, and which of its newlines this is, from 1 on.
+        """
+        ends = list(accumulate(self.newlines))
+        index = bisect_left(ends, number)
+        return index, sum(self.chars[:index]), number - (ends[index] - self.newlines[index])
 
 
 def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], SegmentTable]:

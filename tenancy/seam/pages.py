@@ -38,37 +38,63 @@ class Reader:
     page_tokens: int
     images: bool
 
-    def read(self, session: "Session", *, reference: object, offset: object, name: str) -> Answer:
+    def read(self, session: "Session", *, reference: object, where: "Where", name: str) -> Answer:
         """
         Return a page, or a sentence that says why there is none.
 
         :param session: The session of the run.
         :param reference: What the model gave.
-        :param offset: What the model gave.
+        :param where: What it gave of the place.
         :param name: The registered name of the tool, for the hint.
         :raises TenancyError: Whatever the session raises.
         """
         wanted = as_reference(reference)
         if wanted is None:
             raise ResultNotFound
-        start = as_number(offset if offset is not None else 0)
-        if start is None or start < 0:
-            return "offset must be a whole number of characters, 0 or more."
+        place = where.understood()
+        if isinstance(place, str):
+            return place
         try:
-            page = session.read_page(wanted, offset=start, max_chars=self.page_tokens * _CHARS_PER_TOKEN)
+            page = session.read_page(wanted, max_chars=self.page_tokens * _CHARS_PER_TOKEN, **place)
         except ValueError:
             return _described(session.read(wanted), reference=wanted, images=self.images)
-        return self._page(page, reference=wanted, name=name)
+        return self._page(page, reference=wanted, name=name, lines=place.get("max_lines"))
 
-    def _page(self, page: "Page", *, reference: str, name: str) -> str:
+    def _page(self, page: "Page", *, reference: str, name: str, lines: int | None) -> str:
         if not page.text:
-            return f"[Past the end: the result has {page.total_chars} characters.]"
+            return f"[Past the end: the result has {page.total_chars} characters and lines 1-{page.total_lines}.]"
 
         def compose(length: int) -> str:
-            return _header(page, length, reference=reference, name=name) + printable(page.text[:length])
+            header = _header(page, length, reference=reference, name=name, lines=lines)
+            return header + printable(page.text[:length])
 
         length = longest_fitting(compose, length=len(page.text), budget=self.page_tokens, counter=self.counter)
         return compose(_at_a_line_end(page.text, length))
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a model said of the place to read: any of it may be missing, or nonsense."""
+
+    offset: object = None
+    line: object = None
+    lines: object = None
+
+    def understood(self) -> dict[str, int] | str:
+        """Return the arguments for `Session.read_page`, or a sentence that says what is wrong."""
+        given = {"offset": self.offset, "line": self.line, "max_lines": self.lines}
+        found = {name: as_number(value) for name, value in given.items() if value is not None}
+        place = {name: number for name, number in found.items() if number is not None}
+        if "offset" in found and "offset" not in place:
+            return "offset must be a whole number of characters; a negative one counts from the end."
+        if "line" in found and place.get("line", 0) == 0:
+            return "line must be a whole number from 1 on; a negative one counts from the end."
+        if "max_lines" in found and place.get("max_lines", 0) < 1:
+            return "lines must be a whole number, 1 or more."
+        # Some models send every parameter there is.
+        if "line" in place and place.pop("offset", 0) != 0:
+            return "Give either an offset or a line to start at, not both."
+        return place
 
 
 def _at_a_line_end(text: str, length: int) -> int:
@@ -78,12 +104,15 @@ def _at_a_line_end(text: str, length: int) -> int:
     return line_end + 1 if line_end >= 0 else length
 
 
-def _header(page: "Page", length: int, *, reference: str, name: str) -> str:
-    end = page.offset + length
-    where = f"[characters {page.offset}-{end} of {page.total_chars}"
+def _header(page: "Page", length: int, *, reference: str, name: str, lines: int | None) -> str:
+    end, shown = page.offset + length, page.text.count("\n", 0, length)
+    last = page.line + shown - (page.text[length - 1] == "\n")
+    lines_shown = f"line {page.line}" if last == page.line else f"lines {page.line}-{last}"
+    where = f"[characters {page.offset}-{end} of {page.total_chars}, {lines_shown} of {page.total_lines}"
     if end >= page.total_chars:
         return f"{where}, the end]\n"
-    return f"{where}; next: {name}(reference='{reference}', offset={end})]\n"
+    left = "" if lines is None or shown >= lines else f", lines={lines - shown}"
+    return f"{where}; next: {name}(reference='{reference}', offset={end}{left})]\n"
 
 
 def _described(content: str | bytes, *, reference: str, images: bool) -> Answer:

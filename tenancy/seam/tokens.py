@@ -6,7 +6,7 @@ import tempfile
 from typing import Any, Final
 
 import tiktoken
-from haystack.core.serialization import default_to_dict
+from haystack.core.serialization import default_to_dict, import_class_by_name
 from haystack.dataclasses import ChatMessage
 from haystack.token_counters import ApproximateTokenCounter, TiktokenCounter, TokenCounter
 from haystack.tools import ToolsType
@@ -63,6 +63,20 @@ class SafeTokenCounter(TokenCounter):
     def to_dict(self) -> dict[str, Any]:
         """Serialise the counter; the vocabulary stays where it is."""
         return default_to_dict(self, encoding=self.encoding)
+
+
+def counter_from_dict(data: dict[str, Any] | None) -> TokenCounter | None:
+    """
+    Make the counter again whose `to_dict` returned this.
+
+    :param data: `None` for none.
+    :raises ImportError: If there is no such class, or Haystack is not allowed to load its module.
+    """
+    if data is None:
+        return None
+    kind: Any = import_class_by_name(data["type"])
+    counter: TokenCounter = kind.from_dict(data)
+    return counter
 
 
 def vocabulary_on_disk(encoding: str) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from haystack.components.agents.state import State
 from haystack.core.serialization import generate_qualified_class_name
+from haystack.token_counters import TokenCounter
 from haystack.tools.tool import Tool
 from haystack.tools.toolset import Toolset
 
@@ -15,9 +16,9 @@ from tenancy.errors import ConfigurationError, ResultCorrupt, TenancyError
 from tenancy.events import emit, facts_of
 from tenancy.seam.answers import NO_SESSION, explained
 from tenancy.seam.binding import session_of
-from tenancy.seam.pages import Answer, Reader
+from tenancy.seam.pages import Answer, Reader, Where
 from tenancy.seam.searching import Searcher
-from tenancy.seam.tokens import SafeTokenCounter
+from tenancy.seam.tokens import SafeTokenCounter, counter_from_dict
 
 if TYPE_CHECKING:
     from tenancy.session import Session
@@ -29,8 +30,11 @@ _MIN_PAGE_TOKENS: Final = 100
 
 _NAMES: Final[dict[Purpose, str]] = {"read": "read_result", "search": "search_result", "list": "list_results"}
 _DESCRIPTIONS: Final[dict[Purpose, str]] = {
-    "read": "Read a stored tool result, one page at a time. Each page says where it is and how to get the next one.",
-    "search": "Find a text in stored tool results (literally, ignoring case), with the offset to read on from.",
+    "read": (
+        "Read a stored tool result, one page at a time, from an offset or a line on. "
+        "Each page says where it is and how to get the next one."
+    ),
+    "search": "Find a text (ignoring case) or a regular expression in stored tool results, with offsets to read on.",
     "list": "List the stored tool results of this conversation, newest first.",
 }
 _REFERENCE: Final = {"type": "string", "description": "Reference of a stored result, exactly as it was given."}
@@ -39,7 +43,15 @@ _PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
         "type": "object",
         "properties": {
             "reference": _REFERENCE,
-            "offset": {"type": "integer", "minimum": 0, "description": "Character to start at. 0 by default."},
+            "offset": {
+                "type": "integer",
+                "description": "Character to start at, 0 by default. Negative: from the end.",
+            },
+            "line": {
+                "type": "integer",
+                "description": "Line to start at, from 1, in place of offset. Negative: from the end.",
+            },
+            "lines": {"type": "integer", "minimum": 1, "description": "How many lines at most."},
         },
         "required": ["reference"],
     },
@@ -47,6 +59,10 @@ _PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
         "type": "object",
         "properties": {
             "query": {"type": "string", "description": "The text to find."},
+            "regex": {
+                "type": "boolean",
+                "description": "Whether query is a regular expression (upper and lower case differ then).",
+            },
             "reference": {**_REFERENCE, "description": "The result to search. All of them if left out."},
         },
         "required": ["query"],
@@ -72,16 +88,24 @@ class ReadTool(Tool):
     :param purpose: What it does: `"read"`, `"search"` or `"list"`.
     :param page_tokens: The most tokens an answer takes.
     :param images: Whether images come as `ImageContent`. Only for generators that take them in a tool result.
+    :param token_counter: Measures an answer. By default one that never asks the network.
     """
 
     purpose: Purpose = "read"
     page_tokens: int = 1000
     images: bool = False
+    token_counter: TokenCounter | None = None
 
     def __post_init__(self) -> None:
         self.function = _function_of(self)
         self.outputs_to_string = {"raw_result": True} if self.images and self.purpose == "read" else None
         super().__post_init__()
+
+    def warm_up(self) -> None:
+        """Load what the counter needs."""
+        warm_up = getattr(self.token_counter, "warm_up", None)
+        if callable(warm_up):
+            warm_up()
 
     def invoke(self, /, **kwargs: Any) -> Any:
         """Answer a call. An argument named `self` would end the run with any other tool; here it is dropped."""
@@ -96,12 +120,13 @@ class ReadTool(Tool):
     def to_dict(self) -> dict[str, Any]:
         """Serialise the settings; the function is made from them."""
         fields = ("name", "description", "parameters", "purpose", "page_tokens", "images")
-        return {"type": generate_qualified_class_name(type(self)), "data": {f: getattr(self, f) for f in fields}}
+        data = {**{field: getattr(self, field) for field in fields}, **_counter_in(self.token_counter)}
+        return {"type": generate_qualified_class_name(type(self)), "data": data}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "ReadTool":
         """Make the tool from what `to_dict` returned."""
-        return cls(**data["data"])
+        return cls(**_with_counter(data["data"]))
 
 
 class SessionToolset(Toolset):
@@ -112,7 +137,14 @@ class SessionToolset(Toolset):
     deletes.
     """
 
-    def __init__(self, *, prefix: str = "", page_tokens: int = 1000, images: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        prefix: str = "",
+        page_tokens: int = 1000,
+        images: bool = False,
+        token_counter: TokenCounter | None = None,
+    ) -> None:
         """
         Make the tools.
 
@@ -120,6 +152,8 @@ class SessionToolset(Toolset):
         :param page_tokens: The most tokens an answer takes, at least 100.
         :param images: Whether a stored image is read back as `ImageContent`. Chat Completions generators raise on that;
             the Responses generator takes it.
+        :param token_counter: Measures the answers, each by itself and never a whole result. By default one that never
+            asks the network.
         :raises ConfigurationError: If a value is not acceptable. The message names the argument.
         """
         if not isinstance(prefix, str) or not _PREFIX.match(prefix):
@@ -129,6 +163,7 @@ class SessionToolset(Toolset):
         self.prefix = prefix
         self.page_tokens = page_tokens
         self.images = images
+        self.token_counter = token_counter
         super().__init__(
             tools=[
                 ReadTool(
@@ -138,6 +173,7 @@ class SessionToolset(Toolset):
                     purpose=purpose,
                     page_tokens=page_tokens,
                     images=images,
+                    token_counter=token_counter,
                 )
                 for purpose in _NAMES
             ]
@@ -146,12 +182,21 @@ class SessionToolset(Toolset):
     def to_dict(self) -> dict[str, Any]:
         """Serialise the settings."""
         data = {"prefix": self.prefix, "page_tokens": self.page_tokens, "images": self.images}
+        data |= _counter_in(self.token_counter)
         return {"type": generate_qualified_class_name(type(self)), "data": data}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "SessionToolset":
         """Make the toolset from what `to_dict` returned."""
-        return cls(**data["data"])
+        return cls(**_with_counter(data["data"]))
+
+
+def _counter_in(counter: TokenCounter | None) -> dict[str, Any]:
+    return {} if counter is None else {"token_counter": counter.to_dict()}
+
+
+def _with_counter(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "token_counter": counter_from_dict(data.get("token_counter"))}
 
 
 def tool_named(state: State, name: str) -> Tool | None:
@@ -187,19 +232,34 @@ def _name_of(state: State, purpose: Purpose) -> str:
 def _function_of(tool: ReadTool) -> Callable[..., Answer]:
     # Haystack injects `state` by its annotation, which must be neither postponed nor defaulted. The models' arguments
     # are `Any`, and unknown ones are swallowed: a tool that raises shows all of its arguments to the model and the log.
-    counter = SafeTokenCounter()
+    counter = tool.token_counter or SafeTokenCounter()
     reader = Reader(counter, page_tokens=tool.page_tokens, images=tool.images)
     searcher = Searcher(counter, page_tokens=tool.page_tokens)
 
-    def read_result(state: State, reference: Any = None, offset: Any = 0, **unknown: Any) -> Answer:  # noqa: ARG001
+    def read_result(
+        state: State,
+        reference: Any = None,
+        offset: Any = None,
+        line: Any = None,
+        lines: Any = None,
+        **unknown: Any,  # noqa: ARG001
+    ) -> Answer:
         def answer(session: "Session") -> Answer:
-            return reader.read(session, reference=reference, offset=offset, name=_name_of(state, "read"))
+            where = Where(offset=offset, line=line, lines=lines)
+            return reader.read(session, reference=reference, where=where, name=_name_of(state, "read"))
 
         return _answered(state, answer)
 
-    def search_result(state: State, query: Any = None, reference: Any = None, **unknown: Any) -> Answer:  # noqa: ARG001
+    def search_result(
+        state: State,
+        query: Any = None,
+        reference: Any = None,
+        regex: Any = False,
+        **unknown: Any,  # noqa: ARG001
+    ) -> Answer:
         def answer(session: "Session") -> Answer:
-            return searcher.search(session, query=query, reference=reference, read_name=_name_of(state, "read"))
+            asked = {"query": query, "reference": reference, "is_pattern": regex}
+            return searcher.search(session, **asked, read_name=_name_of(state, "read"))
 
         return _answered(state, answer)
 

@@ -67,7 +67,8 @@ def test_a_page_of_bytes_or_out_of_range_is_refused(session: Session) -> None:
     text, data = session.write("abc"), session.write(b"abc")
     with pytest.raises(ValueError, match="not text"):
         session.read_page(data, max_chars=1)
-    for wrong in ({"offset": -1, "max_chars": 1}, {"max_chars": 0}, {"max_chars": -1}):
+    assert session.read_page(text, offset=-1, max_chars=1).text == "c"
+    for wrong in ({"max_chars": 0}, {"max_chars": -1}, {"max_chars": 1, "max_lines": 0}):
         with pytest.raises(ValueError, match="max_chars"):
             session.read_page(text, **wrong)
 

@@ -43,7 +43,7 @@ class Sealed:
 
         return read_chars(
             self.envelope, contents, fetch, key=key, binding=self.binding, offset=offset, max_chars=max_chars
-        )
+        )[0]
 
     def require_card_corrupt(self) -> None:
         """The card is refused, and so is everything that needs it."""

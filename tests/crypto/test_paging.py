@@ -39,7 +39,7 @@ class Page:
             binding=BINDING,
             offset=offset,
             max_chars=max_chars,
-        )
+        )[0]
 
 
 @pytest.mark.case(119)

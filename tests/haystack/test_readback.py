@@ -18,7 +18,7 @@ from tenancy.manager import SessionManager
 from tenancy.quotas import Limits
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.offload import OnFailure
-from tenancy.seam.searching import _folded
+from tenancy.seam.scanning import folded
 from tenancy.seam.tools import SessionToolset
 from tenancy.session import Session
 from tests.core.interposed import interpose
@@ -195,10 +195,10 @@ def test_no_question_and_no_text_make_a_search_slow(session: Session) -> None:
 @example("İ")
 @example("ΑΣ")
 def test_ignoring_case_changes_no_length_and_no_part(text: str) -> None:
-    folded = _folded(text)
-    assert len(folded) == len(text)
+    alike = folded(text)
+    assert len(alike) == len(text)
     # A part is folded as it is in the whole, or it would not be found in there.
-    assert all(_folded(text[:n]) + _folded(text[n:]) == folded for n in range(len(text)))
+    assert all(folded(text[:n]) + folded(text[n:]) == alike for n in range(len(text)))
 
 
 def test_a_word_is_found_whatever_its_case_and_whatever_stands_around_it(session: Session) -> None:

@@ -9,9 +9,10 @@ from haystack import Pipeline
 from haystack.components.agents import Agent
 from haystack.components.generators.chat.mock import MockChatGenerator
 from haystack.core.errors import DeserializationError
+from haystack.core.serialization import default_from_dict, default_to_dict
 from haystack.dataclasses import ChatMessage, ToolCall
 from haystack.hooks.tool_result_offloading import AlwaysOffload, NeverOffload, OffloadOverChars
-from haystack.token_counters import ApproximateTokenCounter
+from haystack.token_counters import ApproximateTokenCounter, TokenCounter
 from haystack.tools import tool
 
 from tenancy.seam.hooks import session_hooks
@@ -23,6 +24,28 @@ from tests.haystack.support import last_pointer, piped, results_of, run
 def fetch_page(topic: str) -> str:
     """Fetch a page."""
     return f"{topic} " * 500
+
+
+class WordCounter(TokenCounter):
+    """A counter of somebody's own."""
+
+    def __init__(self, tokens_a_word: int) -> None:
+        self.tokens_a_word = tokens_a_word
+        self.is_warm = False
+
+    def warm_up(self) -> None:
+        self.is_warm = True
+
+    def count(self, messages: list[ChatMessage], tools: Any = None) -> int:
+        assert self.is_warm
+        return self.tokens_a_word * sum(len((message.text or "").split()) for message in messages)
+
+    def to_dict(self) -> dict[str, Any]:
+        return default_to_dict(self, tokens_a_word=self.tokens_a_word)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "WordCounter":
+        return default_from_dict(cls, data)
 
 
 REPLIES = [
@@ -43,7 +66,7 @@ def _agent() -> Agent:
     single = ReadTool(name="fetch_stored", description="Reads.", parameters=parameters, page_tokens=200)
     return Agent(
         chat_generator=MockChatGenerator(REPLIES),
-        tools=[fetch_page, SessionToolset(page_tokens=500, images=True), single],
+        tools=[fetch_page, SessionToolset(page_tokens=500, images=True, token_counter=WordCounter(2)), single],
         hooks=session_hooks(
             offload=offload,
             context_window=9000,
@@ -116,3 +139,17 @@ def test_haystacks_warnings_about_compaction_are_not_our_users() -> None:
         Agent.from_dict(_agent().to_dict())
         session_hooks(offload={}, context_window=10)
     assert caught == []
+
+
+def test_answers_are_measured_by_a_counter_of_the_users_own(session: Any) -> None:
+    reference = session.write("word " * 3000, name="x.txt")
+    reading = Agent(
+        chat_generator=MockChatGenerator(
+            [ChatMessage.from_assistant(tool_calls=[ToolCall("read_result", {"reference": reference})]), REPLIES[-1]]
+        ),
+        tools=[SessionToolset(page_tokens=400, token_counter=WordCounter(4))],
+        hooks=session_hooks(offload={"*": AlwaysOffload()}),
+    )
+    (page,) = results_of(run(reading, session=session)["messages"])
+    # A hundred words, its first line included; by any other counter it would be some four hundred.
+    assert 60 < len(page.split()) <= 100

@@ -91,7 +91,9 @@ def test_a_page_ends_with_a_line_where_one_ends_nearby(session: Any) -> None:
 
 def test_past_the_end_is_an_answer(session: Any) -> None:
     reference = session.write("short", name="x.txt")
-    assert use(session, "read_result", reference=reference, offset=5) == "[Past the end: the result has 5 characters.]"
+    past = "[Past the end: the result has 5 characters and lines 1-1.]"
+    assert use(session, "read_result", reference=reference, offset=5) == past
+    assert use(session, "read_result", reference=reference, line=2) == past
     assert "5 characters" in use(session, "read_result", reference=reference, offset=10**14)
 
 
@@ -123,7 +125,9 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("argument", ["reference", "offset", "query", "page", "state", "unknown", "self"])
+@pytest.mark.parametrize(
+    "argument", ["reference", "offset", "line", "lines", "query", "regex", "page", "state", "unknown", "self"]
+)
 @pytest.mark.parametrize("tool", ["read_result", "search_result", "list_results"])
 def test_no_argument_makes_a_tool_raise(tool: str, argument: str, session: Any) -> None:
     good = {"reference": session.write("text " * 500, name="x.txt"), "query": "text"}
@@ -271,7 +275,7 @@ def test_the_list_is_newest_first_and_paged(session: Any) -> None:
         assert ("More: list_results(page=" in head) == (page < 3)
     assert listed == references[::-1]
     assert use(session, "list_results", page=4) == "There are no more results."
-    assert re.search(r"fetch  text, 3 characters, \d+ s old", use(session, "list_results"))
+    assert re.search(r"fetch  text, 3 characters, \d+ s old, 23 h left", use(session, "list_results"))
 
 
 @pytest.mark.case(120)
