@@ -88,9 +88,10 @@ class SessionCompactionHook:
             self._offload.run(view)
         compacted: list[ChatMessage] = view.data["messages"]
         if compacted is not disguised:
+            # Haystack puts a pointer where the result was.
             restored = [
-                originals.get(id(message)) or finished(message, state, preview_chars=self.preview_chars)
-                for message in compacted
+                originals.get(id(new)) or finished(new, state, content=_content(old), preview_chars=self.preview_chars)
+                for new, old in zip(compacted, messages, strict=True)
             ]
             state.set("messages", restored, replace_values)
         _forget(session, written, kept=compacted)
@@ -116,6 +117,11 @@ class SessionCompactionHook:
     def from_dict(cls, data: dict[str, Any]) -> "SessionCompactionHook":
         """Make the hook from what `to_dict` returned."""
         return default_from_dict(cls, data)
+
+
+def _content(message: ChatMessage) -> Any:
+    result = message.tool_call_result
+    return "" if result is None else result.result
 
 
 def _disguised(message: ChatMessage) -> ChatMessage:

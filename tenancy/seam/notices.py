@@ -15,6 +15,7 @@ from tenancy.errors import (
     StorageFull,
     TenancyError,
 )
+from tenancy.seam.graphemes import head_of, tail_of
 
 #: No notice is longer, whatever the tool returned.
 MAX_NOTICE_CHARS: Final = 1999
@@ -99,6 +100,6 @@ def _label(part: _Part) -> str:
 def _shortened(text: str) -> str:
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
         return f"All of it:\n{printable(text)}"
-    omitted = len(text) - _HEAD_CHARS - _TAIL_CHARS
-    head, tail = printable(text[:_HEAD_CHARS]), printable(text[-_TAIL_CHARS:])
-    return f"Its beginning:\n{head}\n[{omitted} characters left out. Its end:]\n{tail}"
+    head, tail = head_of(text, _HEAD_CHARS), tail_of(text, _TAIL_CHARS)
+    omitted = len(text) - len(head) - len(tail)
+    return f"Its beginning:\n{printable(head)}\n[{omitted} characters left out. Its end:]\n{printable(tail)}"

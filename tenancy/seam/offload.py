@@ -94,7 +94,7 @@ class SessionOffloadHook:
             return message
         pointer: ChatMessage = view.data["messages"][-1]
         if recorder.failure is None and pointer is not view_of:
-            return finished(pointer, state, preview_chars=self.hook.preview_chars)
+            return finished(pointer, state, content=content, preview_chars=self.hook.preview_chars)
         return self._not_stored(message, content=content, recorder=recorder, state=state, binding=binding)
 
     def _not_stored(

@@ -3,8 +3,9 @@
 from typing import Any
 
 from haystack.components.agents.state import State
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, TextContent
 
+from tenancy.seam.graphemes import head_of
 from tenancy.seam.notices import printable
 from tenancy.seam.tools import read_tool_of
 
@@ -17,11 +18,12 @@ _MAX_LISTED_PARTS = 20
 _MAX_LINE_CHARS = 300
 
 
-def finished(pointer: ChatMessage, state: State, *, preview_chars: int) -> ChatMessage:
+def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars: int) -> ChatMessage:
     """
     Make a pointer of Haystack's bounded and valid Unicode, and say with which tool to read on.
 
     :param pointer: The message.
+    :param content: What it stands for, a text or parts.
     :param state: The Agent's live `State`.
     :param preview_chars: How many characters of a text the pointer shows.
     """
@@ -29,7 +31,7 @@ def finished(pointer: ChatMessage, state: State, *, preview_chars: int) -> ChatM
     tool = read_tool_of(state)
     if result is None or tool is None or not isinstance(result.result, str):
         return pointer
-    text = printable(result.result)
+    text = printable(_in_whole_graphemes(result.result, content, preview_chars=preview_chars))
     limit = _MAX_LISTED_PARTS * (preview_chars + _MAX_LINE_CHARS)
     if len(text) > limit:
         # At the end of a line, so that no reference is cut in two. Every part is stored and can be listed.
@@ -38,6 +40,16 @@ def finished(pointer: ChatMessage, state: State, *, preview_chars: int) -> ChatM
         where = f"; see {lister.name}()" if lister is not None else ""
         text = f"{text[: cut if cut > 0 else limit]}\n[more parts are stored and not shown here{where}]"
     return replaced(pointer, f"{text}\nRead it with {tool.name}(reference).")
+
+
+def _in_whole_graphemes(text: str, content: Any, *, preview_chars: int) -> str:
+    # Haystack cuts a preview after so many code points, and marks the cut.
+    shown = [content] if isinstance(content, str) else [part.text for part in content if isinstance(part, TextContent)]
+    for each in shown:
+        whole = head_of(each, preview_chars)
+        if len(whole) < min(preview_chars, len(each)):
+            text = text.replace(f"Preview: {each[:preview_chars]}...", f"Preview: {whole}...", 1)
+    return text
 
 
 def replaced(message: ChatMessage, content: Any, *, kind: str | None = None) -> ChatMessage:

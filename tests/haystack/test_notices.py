@@ -4,6 +4,7 @@ import base64
 from typing import Any
 
 import pytest
+import regex
 from haystack.dataclasses import FileContent, ImageContent, TextContent
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from tenancy.errors import (
     StorageFull,
     StorageUnavailable,
 )
+from tenancy.seam.graphemes import head_of, tail_of
 from tenancy.seam.notices import MAX_NOTICE_CHARS, notice, printable
 
 QUOTA = QuotaExceeded(level="tenant", unit="bytes", limit=12345, used=12000, requested=777)
@@ -98,3 +100,47 @@ def test_nothing_is_shown_where_previews_are_off() -> None:
 def test_making_a_text_printable_keeps_its_length(text: Any) -> None:
     assert len(printable(text)) == len(text)
     assert printable(text).encode("utf-8").decode("utf-8") == printable(text)
+
+
+#: Each is one character to whoever reads it.
+GRAPHEMES = [
+    "\U0001f9d1\u200d\U0001f680",
+    "\U0001f44b\U0001f3fd",
+    "\U0001f1ee\U0001f1f3",
+    "e\u0301",
+    "\r\n",
+    "\u0e01\u0e33",
+]
+
+
+@given(
+    text=st.lists(st.sampled_from([*GRAPHEMES, "a", " "]), min_size=1, max_size=80).map("".join),
+    limit=st.integers(1, 60),
+)
+def test_a_cut_goes_through_no_grapheme(text: str, limit: int) -> None:
+    whole = regex.findall(r"\X", text)
+    head, tail = head_of(text, limit), tail_of(text, limit)
+    starts = {"".join(whole[:number]) for number in range(len(whole) + 1)}
+    ends = {"".join(whole[number:]) for number in range(len(whole) + 1)}
+    # Where not even one fits, there is no other way than to cut it.
+    assert head in starts or len(whole[0]) > limit
+    assert tail in ends or len(whole[-1]) > limit
+    assert limit - 6 < len(head) <= limit or head == text
+    assert limit - 6 < len(tail) <= limit or tail == text
+
+
+def test_a_grapheme_without_end_costs_no_more_than_the_cut() -> None:
+    text = "a" + "\u0301" * 1_000_000
+    assert head_of(text, 700) == text[:700]
+    assert tail_of(text, 400) == text[-400:]
+
+
+@pytest.mark.parametrize("grapheme", GRAPHEMES)
+def test_no_notice_splits_a_grapheme(grapheme: str) -> None:
+    for shift in range(len(grapheme)):
+        shown = notice("x" * shift + grapheme * 2000, QUOTA)
+        head = shown.partition("Its beginning:\n")[2].partition("\n[")[0]
+        tail = shown.partition("Its end:]\n")[2]
+        assert head == "x" * shift + grapheme * ((len(head) - shift) // len(grapheme))
+        assert tail == grapheme * (len(tail) // len(grapheme))
+        assert min(len(head), len(tail)) > 390

@@ -431,3 +431,23 @@ def test_a_notice_resolves_to_no_content(session: Session) -> None:
     notice = ChatMessage.from_tool("[Not stored.]", origin=call("fetch"), meta={"tenancy": "notice"})
     with pytest.raises(ResultNotFound):
         session.resolve(notice)
+
+
+@pytest.mark.parametrize("way", ["offload", "compaction"])
+def test_a_preview_splits_no_grapheme(way: str, session: Session) -> None:
+    astronaut = "\U0001f9d1\u200d\U0001f680"
+    policies = {"*": AlwaysOffload() if way == "offload" else NeverOffload()}
+    text = "x" + astronaut * 4000
+    window = None if way == "offload" else 4000
+    reading = Agent(
+        chat_generator=model(
+            [call("fetch", topic="x")], [call("fetch", topic="x")], [call("fetch", topic="x")], "done"
+        ),
+        tools=[text_tool("fetch", lambda topic: text), SessionToolset()],
+        hooks=session_hooks(offload=policies, preview_chars=50, context_window=window),
+    )
+    pointers = [shown for shown in results_of(run(reading, session=session)["messages"]) if "Preview: " in shown]
+    assert pointers
+    for shown in pointers:
+        # 1 and 16 times 3: the fiftieth would be the first of three.
+        assert shown.partition("Preview: ")[2].partition("...")[0] == "x" + astronaut * 16
