@@ -77,6 +77,16 @@ def test_the_examples_of_the_handbook_run(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_the_examples_for_agents_run_one_after_the_other(tmp_path: Path) -> None:
+    document = (CHECKOUT / "docs" / "agents.md").read_text(encoding="utf-8")
+    program = "\n".join(blocks("python", document))
+    assert len(blocks("python", document)) > 7
+    # Haystack says so itself at each start, of its own compactors.
+    experimental = ["-W", "ignore:'SlidingWindowCompactor'", "-W", "ignore:'CompactionHook'"]
+    done = run([sys.executable, "-W", "error", *experimental, "-c", program], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_copy_is_restored_although_a_killed_process_has_left_a_log(tmp_path: Path) -> None:
     program = """
 import os, signal, sqlite3
