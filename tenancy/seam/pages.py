@@ -5,7 +5,7 @@ import mimetypes
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from haystack.dataclasses import ImageContent, TextContent
+from haystack.dataclasses import FileContent, ImageContent, TextContent
 from haystack.token_counters import TokenCounter
 
 from tenancy.errors import ResultNotFound
@@ -21,7 +21,7 @@ _CHARS_PER_TOKEN: Final = 5
 #: What generators accept as images.
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
-Answer = str | list[TextContent | ImageContent]
+Answer = str | list[TextContent | ImageContent | FileContent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,13 @@ class Reader:
     :param counter: Counts a page.
     :param page_tokens: The most tokens an answer takes.
     :param images: Whether an image comes as `ImageContent`; a description otherwise.
+    :param files: Whether any other file of a known kind comes as `FileContent`.
     """
 
     counter: TokenCounter
     page_tokens: int
     images: bool
+    files: bool
 
     def read(self, session: "Session", *, reference: object, where: "Where", name: str) -> Answer:
         """
@@ -57,7 +59,7 @@ class Reader:
         try:
             page = session.read_page(wanted, max_chars=self.page_tokens * _CHARS_PER_TOKEN, **place)
         except ValueError:
-            return _described(session.read(wanted), reference=wanted, images=self.images)
+            return self._described(session.read(wanted), reference=wanted)
         return self._page(page, reference=wanted, name=name, lines=place.get("max_lines"))
 
     def _page(self, page: "Page", *, reference: str, name: str, lines: int | None) -> str:
@@ -70,6 +72,21 @@ class Reader:
 
         length = longest_fitting(compose, length=len(page.text), budget=self.page_tokens, counter=self.counter)
         return compose(_at_a_line_end(page.text, length))
+
+    def _described(self, content: str | bytes, *, reference: str) -> Answer:
+        # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
+        media_type = mimetypes.guess_type(f"result.{reference.rpartition('.')[2]}")[0] if "." in reference else None
+        about = f"[{media_type or 'binary data'}, {len(content)} bytes]"
+        if isinstance(content, bytes) and media_type is not None:
+            payload = base64.b64encode(content).decode()
+            if media_type in _IMAGE_TYPES:
+                if self.images:
+                    image = ImageContent(base64_image=payload, mime_type=media_type, validation=False)
+                    return [TextContent(text=about), image]
+            elif self.files:
+                file = FileContent(base64_data=payload, mime_type=media_type, filename=reference, validation=False)
+                return [TextContent(text=about), file]
+        return f"{about}\nIt cannot be read as text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +130,3 @@ def _header(page: "Page", length: int, *, reference: str, name: str, lines: int 
         return f"{where}, the end]\n"
     left = "" if lines is None or shown >= lines else f", lines={lines - shown}"
     return f"{where}; next: {name}(reference='{reference}', offset={end}{left})]\n"
-
-
-def _described(content: str | bytes, *, reference: str, images: bool) -> Answer:
-    # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
-    media_type = mimetypes.guess_type(f"result.{reference.rpartition('.')[2]}")[0] if "." in reference else None
-    about = f"[{media_type or 'binary data'}, {len(content)} bytes]"
-    if not images or media_type not in _IMAGE_TYPES or isinstance(content, str):
-        return f"{about}\nIt cannot be read as text."
-    image = ImageContent(base64_image=base64.b64encode(content).decode(), mime_type=media_type, validation=False)
-    return [TextContent(text=about), image]

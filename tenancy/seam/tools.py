@@ -88,17 +88,20 @@ class ReadTool(Tool):
     :param purpose: What it does: `"read"`, `"search"` or `"list"`.
     :param page_tokens: The most tokens an answer takes.
     :param images: Whether images come as `ImageContent`. Only for generators that take them in a tool result.
+    :param files: Whether other files come as `FileContent`. Likewise.
     :param token_counter: Measures an answer. By default one that never asks the network.
     """
 
     purpose: Purpose = "read"
     page_tokens: int = 1000
     images: bool = False
+    files: bool = False
     token_counter: TokenCounter | None = None
 
     def __post_init__(self) -> None:
         self.function = _function_of(self)
-        self.outputs_to_string = {"raw_result": True} if self.images and self.purpose == "read" else None
+        takes_parts = self.purpose == "read" and (self.images or self.files)
+        self.outputs_to_string = {"raw_result": True} if takes_parts else None
         super().__post_init__()
 
     def warm_up(self) -> None:
@@ -119,7 +122,7 @@ class ReadTool(Tool):
 
     def to_dict(self) -> dict[str, Any]:
         """Serialise the settings; the function is made from them."""
-        fields = ("name", "description", "parameters", "purpose", "page_tokens", "images")
+        fields = ("name", "description", "parameters", "purpose", "page_tokens", "images", "files")
         data = {**{field: getattr(self, field) for field in fields}, **_counter_in(self.token_counter)}
         return {"type": generate_qualified_class_name(type(self)), "data": data}
 
@@ -143,6 +146,7 @@ class SessionToolset(Toolset):
         prefix: str = "",
         page_tokens: int = 1000,
         images: bool = False,
+        files: bool = False,
         token_counter: TokenCounter | None = None,
     ) -> None:
         """
@@ -152,6 +156,8 @@ class SessionToolset(Toolset):
         :param page_tokens: The most tokens an answer takes, at least 100.
         :param images: Whether a stored image is read back as `ImageContent`. Chat Completions generators raise on that;
             the Responses generator takes it.
+        :param files: Whether any other stored file of a known kind, a PDF for instance, is read back as `FileContent`.
+            The same holds for that.
         :param token_counter: Measures the answers, each by itself and never a whole result. By default one that never
             asks the network.
         :raises ConfigurationError: If a value is not acceptable. The message names the argument.
@@ -163,6 +169,7 @@ class SessionToolset(Toolset):
         self.prefix = prefix
         self.page_tokens = page_tokens
         self.images = images
+        self.files = files
         self.token_counter = token_counter
         super().__init__(
             tools=[
@@ -173,6 +180,7 @@ class SessionToolset(Toolset):
                     purpose=purpose,
                     page_tokens=page_tokens,
                     images=images,
+                    files=files,
                     token_counter=token_counter,
                 )
                 for purpose in _NAMES
@@ -181,7 +189,8 @@ class SessionToolset(Toolset):
 
     def to_dict(self) -> dict[str, Any]:
         """Serialise the settings."""
-        data = {"prefix": self.prefix, "page_tokens": self.page_tokens, "images": self.images}
+        fields = ("prefix", "page_tokens", "images", "files")
+        data = {field: getattr(self, field) for field in fields}
         data |= _counter_in(self.token_counter)
         return {"type": generate_qualified_class_name(type(self)), "data": data}
 
@@ -233,7 +242,7 @@ def _function_of(tool: ReadTool) -> Callable[..., Answer]:
     # Haystack injects `state` by its annotation, which must be neither postponed nor defaulted. The models' arguments
     # are `Any`, and unknown ones are swallowed: a tool that raises shows all of its arguments to the model and the log.
     counter = tool.token_counter or SafeTokenCounter()
-    reader = Reader(counter, page_tokens=tool.page_tokens, images=tool.images)
+    reader = Reader(counter, page_tokens=tool.page_tokens, images=tool.images, files=tool.files)
     searcher = Searcher(counter, page_tokens=tool.page_tokens)
 
     def read_result(

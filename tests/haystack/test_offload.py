@@ -1,12 +1,14 @@
 """What the `after_tool` hook does with results: stored whole, or a bounded notice."""
 
 import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
+from haystack.components.generators.chat.openai_responses import _convert_chat_message_to_responses_api_format
 from haystack.dataclasses import ChatMessage, FileContent, ImageContent, TextContent
 from haystack.hooks import hook
 from haystack.hooks.human_in_the_loop import AlwaysAskPolicy, BlockingConfirmationStrategy, ConfirmationHook
@@ -451,3 +453,33 @@ def test_a_preview_splits_no_grapheme(way: str, session: Session) -> None:
     for shown in pointers:
         # 1 and 16 times 3: the fiftieth would be the first of three.
         assert shown.partition("Preview: ")[2].partition("...")[0] == "x" + astronaut * 16
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+@pytest.mark.parametrize("takes_parts", [True, False])
+def test_three_parts_are_read_back_through_a_generator_that_takes_them_and_one_that_does_not(
+    way: str, takes_parts: bool, session: Session
+) -> None:
+    def read_all(messages: list[ChatMessage]) -> list[Any]:
+        (pointer,) = [message for message in messages if message.tool_call_result is not None]
+        references = pointer.meta["tool_result_offloaded"]
+        return [call("read_result", call_id=f"call_{each}", reference=each) for each in references]
+
+    asked = Agent(
+        chat_generator=model(call("fetch"), read_all, "done"),
+        tools=[parts_tool("fetch", _parts()), SessionToolset(images=takes_parts, files=takes_parts)],
+        hooks=session_hooks(offload=ALWAYS),
+    )
+    messages = run(asked, way, session=session)["messages"]
+    *_, text, image, file = [message for message in messages if message.tool_call_result is not None]
+    sent = [_convert_chat_message_to_responses_api_format(message) for message in (text, image, file)]
+    assert "first part" in json.dumps(sent[0])
+    payloads = [base64.b64encode(PNG).decode(), base64.b64encode(b"%PDF-1.4 x").decode()]
+    assert [payload in json.dumps(each) for payload, each in zip(payloads, sent[1:], strict=True)] == [takes_parts] * 2
+    if not takes_parts:
+        # What no generator raises on, and no payload as text.
+        shown = [message.to_openai_dict_format(require_tool_call_ids=False)["content"] for message in (image, file)]
+        assert shown == [
+            f"[image/png, {len(PNG)} bytes]\nIt cannot be read as text.",
+            "[application/pdf, 10 bytes]\nIt cannot be read as text.",
+        ]

@@ -66,7 +66,11 @@ def _agent() -> Agent:
     single = ReadTool(name="fetch_stored", description="Reads.", parameters=parameters, page_tokens=200)
     return Agent(
         chat_generator=MockChatGenerator(REPLIES),
-        tools=[fetch_page, SessionToolset(page_tokens=500, images=True, token_counter=WordCounter(2)), single],
+        tools=[
+            fetch_page,
+            SessionToolset(page_tokens=500, images=True, files=True, token_counter=WordCounter(2)),
+            single,
+        ],
         hooks=session_hooks(
             offload=offload,
             context_window=9000,
