@@ -1,11 +1,12 @@
 """Texts for the model: bounded in tokens, always valid Unicode, never an exception."""
 
+import math
 import re
 from collections.abc import Callable
 from typing import Final
 
 from haystack.dataclasses import ChatMessage
-from haystack.token_counters import TokenCounter
+from haystack.token_counters import ApproximateTokenCounter, TokenCounter
 
 from tenancy.errors import KeyDestroyed, ResultCorrupt, ResultNotFound, SessionNotFound, TenancyError
 
@@ -71,7 +72,11 @@ def tokens_of(text: str, counter: TokenCounter) -> int:
     :param text: A page, never a whole result: counting takes time.
     :param counter: What counts.
     """
-    return counter.count([ChatMessage.from_user(text)])
+    messages = [ChatMessage.from_user(text)]
+    try:
+        return math.ceil(counter.count(messages))
+    except Exception:  # noqa: BLE001 - somebody's own, in which a mistake must not make every result unreadable
+        return ApproximateTokenCounter().count(messages)
 
 
 def longest_fitting(compose: Callable[[int], str], *, length: int, budget: int, counter: TokenCounter) -> int:

@@ -6,6 +6,10 @@ import regex
 
 #: What is looked at beyond a cut. Characters of more code points than that are cut.
 _REACH_CHARS: Final = 64
+#: Flags are pairs of letters, so where one begins in a row of them depends on how long the row is. Longer ones are cut
+#: anywhere: to go through them takes the square of their length.
+_MAX_FLAGS: Final = 2_000
+_FLAG_LETTERS: Final = ("\U0001f1e6", "\U0001f1ff")
 _GRAPHEME: Final = regex.compile(r"\X")
 
 
@@ -17,11 +21,12 @@ def head_of(text: str, limit: int) -> str:
     """
     if len(text) <= limit:
         return text
+    first = _safe_start(text, limit)
     end = 0
-    for found in _GRAPHEME.finditer(text, 0, limit + _REACH_CHARS):
-        if found.end() > limit:
+    for found in _GRAPHEME.finditer(text[first : limit + _REACH_CHARS]):
+        if first + found.end() > limit:
             break
-        end = found.end()
+        end = first + found.end()
     return text[: end or limit]
 
 
@@ -34,7 +39,15 @@ def tail_of(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     start = len(text) - limit
-    for found in _GRAPHEME.finditer(text, max(0, start - _REACH_CHARS)):
-        if found.start() >= start:
-            return text[found.start() :]
+    first = _safe_start(text, start)
+    for found in _GRAPHEME.finditer(text[first : start + _REACH_CHARS]):
+        if first + found.start() >= start:
+            return text[first + found.start() :]
     return text[start:]
+
+
+def _safe_start(text: str, cut: int) -> int:
+    start = max(0, cut - _REACH_CHARS)
+    while start > 0 and cut - start < _MAX_FLAGS and _FLAG_LETTERS[0] <= text[start - 1] <= _FLAG_LETTERS[1]:
+        start -= 1
+    return start

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
 _CHARS_PER_TOKEN: Final = 5
 #: What generators accept as images.
 _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
+#: What they accept as files.
+_OFFICE: Final = "application/vnd.openxmlformats-officedocument."
+_FILE_TYPES: Final = (
+    "application/pdf",
+    f"{_OFFICE}wordprocessingml.document",
+    f"{_OFFICE}presentationml.presentation",
+    f"{_OFFICE}spreadsheetml.sheet",
+)
+#: Larger ones are described: a request to a model has to hold them.
+_MAX_PART_BYTES: Final = 20 * 2**20
 
 Answer = str | list[TextContent | ImageContent | FileContent]
 
@@ -32,7 +42,7 @@ class Reader:
     :param counter: Counts a page.
     :param page_tokens: The most tokens an answer takes.
     :param images: Whether an image comes as `ImageContent`; a description otherwise.
-    :param files: Whether any other file of a known kind comes as `FileContent`.
+    :param files: Whether a PDF or an office document comes as `FileContent`.
     """
 
     counter: TokenCounter
@@ -63,6 +73,8 @@ class Reader:
         return self._page(page, reference=wanted, name=name, lines=place.get("max_lines"))
 
     def _page(self, page: "Page", *, reference: str, name: str, lines: int | None) -> str:
+        if page.total_chars == 0:
+            return "[The result is empty.]"
         if not page.text:
             return f"[Past the end: the result has {page.total_chars} characters and lines 1-{page.total_lines}.]"
 
@@ -77,13 +89,12 @@ class Reader:
         # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
         media_type = mimetypes.guess_type(f"result.{reference.rpartition('.')[2]}")[0] if "." in reference else None
         about = f"[{media_type or 'binary data'}, {len(content)} bytes]"
-        if isinstance(content, bytes) and media_type is not None:
+        if isinstance(content, bytes) and 0 < len(content) <= _MAX_PART_BYTES:
             payload = base64.b64encode(content).decode()
-            if media_type in _IMAGE_TYPES:
-                if self.images:
-                    image = ImageContent(base64_image=payload, mime_type=media_type, validation=False)
-                    return [TextContent(text=about), image]
-            elif self.files:
+            if self.images and media_type in _IMAGE_TYPES:
+                image = ImageContent(base64_image=payload, mime_type=media_type, validation=False)
+                return [TextContent(text=about), image]
+            if self.files and media_type in _FILE_TYPES:
                 file = FileContent(base64_data=payload, mime_type=media_type, filename=reference, validation=False)
                 return [TextContent(text=about), file]
         return f"{about}\nIt cannot be read as text."
@@ -100,15 +111,19 @@ class Where:
     def understood(self) -> dict[str, int] | str:
         """Return the arguments for `Session.read_page`, or a sentence that says what is wrong."""
         given = {"offset": self.offset, "line": self.line, "max_lines": self.lines}
-        found = {name: as_number(value) for name, value in given.items() if value is not None}
+        # Some models send every parameter there is, and nothing for those that they do not mean.
+        found = {name: as_number(value) for name, value in given.items() if value not in (None, "")}
         place = {name: number for name, number in found.items() if number is not None}
         if "offset" in found and "offset" not in place:
             return "offset must be a whole number of characters; a negative one counts from the end."
+        if place.get("line") == 0 and place.get("offset"):
+            del found["line"], place["line"]
+        if place.get("max_lines") == 0:
+            del found["max_lines"], place["max_lines"]
         if "line" in found and place.get("line", 0) == 0:
             return "line must be a whole number from 1 on; a negative one counts from the end."
         if "max_lines" in found and place.get("max_lines", 0) < 1:
             return "lines must be a whole number, 1 or more."
-        # Some models send every parameter there is.
         if "line" in place and place.pop("offset", 0) != 0:
             return "Give either an offset or a line to start at, not both."
         return place

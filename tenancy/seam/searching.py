@@ -56,7 +56,7 @@ class Searcher:
         scan = Scan(session, finder, one_only=reference is not None)
         matches = list(islice(scan.matches(references), _MAX_MATCHES + 1))
         if not matches:
-            return f"No match.{scan.limitation}"
+            return f"No match in what was searched.{scan.limitation}" if scan.limitation else "No match."
         more = " There are more; search for something rarer." if len(matches) > _MAX_MATCHES else ""
         lines = matches[:_MAX_MATCHES]
         head = f"Read on with {read_name}(reference, offset).{more}{scan.limitation}\n"

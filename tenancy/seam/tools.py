@@ -156,12 +156,13 @@ class SessionToolset(Toolset):
         :param page_tokens: The most tokens an answer takes, at least 100.
         :param images: Whether a stored image is read back as `ImageContent`. Chat Completions generators raise on that;
             the Responses generator takes it.
-        :param files: Whether any other stored file of a known kind, a PDF for instance, is read back as `FileContent`.
-            The same holds for that.
+        :param files: Whether a stored PDF or office document is read back as `FileContent`. The same holds for that.
         :param token_counter: Measures the answers, each by itself and never a whole result. By default one that never
             asks the network.
         :raises ConfigurationError: If a value is not acceptable. The message names the argument.
         """
+        if token_counter is not None and (isinstance(token_counter, type) or not hasattr(token_counter, "to_dict")):
+            raise ConfigurationError("token_counter must be a Haystack TokenCounter.")
         if not isinstance(prefix, str) or not _PREFIX.match(prefix):
             raise ConfigurationError("prefix must have at most 40 letters, digits, underscores and hyphens.")
         if type(page_tokens) is not int or page_tokens < _MIN_PAGE_TOKENS:

@@ -125,7 +125,6 @@ def test_the_end_is_read_without_what_comes_before_it(session: Any) -> None:
     [
         ({"line": 0}, "line must"),
         ({"line": "two"}, "line must"),
-        ({"lines": 0}, "lines must"),
         ({"lines": -1}, "lines must"),
         ({"offset": "there"}, "offset must"),
         ({"line": 3, "offset": 7}, "not both"),
@@ -138,5 +137,11 @@ def test_a_model_is_told_what_is_wrong_with_a_place(where: dict[str, Any], says:
 
 def test_a_model_may_send_every_parameter_there_is(session: Any) -> None:
     reference = session.write("a\nb\nc\n", name="x.txt")
-    answer = use(session, "read_result", reference=reference, offset=0, line=2, lines=1)
-    assert answer.splitlines()[1:] == ["b"]
+    for where in (
+        {"offset": 0, "line": 2, "lines": 1},
+        {"offset": 2, "line": 0, "lines": 1},
+        {"offset": "", "line": 2, "lines": 1},
+    ):
+        assert use(session, "read_result", reference=reference, **where).splitlines()[1:] == ["b"]
+    assert use(session, "read_result", reference=reference, offset=2, line=0, lines=0).splitlines()[1:] == ["b", "c"]
+    assert use(session, "read_result", reference=session.write("", name="x.txt")) == "[The result is empty.]"

@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tenancy.seam import scanning
+from tenancy.seam.answers import tokens_of
+from tenancy.seam.tokens import SafeTokenCounter
+from tenancy.seam.tools import SessionToolset
 from tests.haystack.test_tools import use
 
 #: Each takes a backtracking matcher without a bound longer than anybody waits, on the text beside it.
@@ -119,13 +123,88 @@ def test_windows_hide_no_match_and_show_none_twice(
     assert len(shown) == len(set(shown))
 
 
-@pytest.mark.parametrize("query", ["(", "[a", "a{2,1}", "(?P<x>a)(?P<x", "*", "(?<=a*b", "\\", "(" * 250 + ")" * 250])
-def test_what_is_no_pattern_is_told_and_does_no_harm(query: str, session: Any) -> None:
+@pytest.mark.parametrize(
+    "query",
+    [
+        *["(", ")", "[a", "a{2,1}", "(?P<x>a)(?P<x", "*", "(?<=a*b", "\\", "(" * 250 + ")" * 250, "a" * 10 + "(?"],
+        # Written out they would take gigabytes, and the interpreter for seconds.
+        *["a{10000000}", "(?:x{3000}){3000}", "a{100000000,}", "((a{100}){100}){100}", "[ab]{99999}"],
+        # They take memory while they match, find the last match first, or one that begins elsewhere.
+        *["(?R)?a", "(a)(?1)", "(?:abc){e<=2}", "(?e)(abc){e}", "(?r)a", r"key\Kvalue", r"\L<words>", "(?(1)a|b)"],
+        *["(*PRUNE)a", "(?|a|b)", "(?&x)", "(?P>x)", "(?V1)[a--b]", "(?b)a", "(?p)a", "(?x) a"],
+    ],
+)
+def test_what_is_no_pattern_or_could_do_harm_is_told(query: str, session: Any) -> None:
     session.write("text", name="x.txt")
-    answer = use(session, "search_result", query=query, regex=True)
-    assert "not a regular expression" in answer or answer.startswith(("No match.", "Read on"))
+    tracemalloc.start()
+    began = time.thread_time()
+    assert "not a regular expression" in use(session, "search_result", query=query, regex=True)
+    assert time.thread_time() - began < 0.5
+    assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
+    tracemalloc.stop()
     # Literally it is a text like any other.
     assert use(session, "search_result", query=query, regex=False) == "No match."
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (r'{"id": \d+, "tags": \[', '[{"id": 7, "tags": ["x"]}]'),
+        (r'"name":\s*"[^"]{1,80}"', '{"name": "x"}'),
+        (r"(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])", "on 2030-01-31"),
+        (r"(?i:error|warn(?:ing)?)\b.{0,200}$", "a WARNING here"),
+        (r"[\]\[a-z]+(?!x)", "[abc]"),
+        (r"\$\d{1,3}(?:,\d{3})*\.\d\d", "costs $1,234.50"),
+    ],
+)
+def test_what_models_write_is_understood(query: str, text: str, session: Any) -> None:
+    reference = session.write(text, name="x.txt")
+    expected = re.search(query, text)
+    assert expected is not None
+    assert offsets(use(session, "search_result", query=query, reference=reference, regex=True))[0] == expected.start()
+
+
+@pytest.mark.parametrize("query", [".+", r"(?s).+", r"(?s).{1,100000}", "x[^y]*", r"\w*"])
+@pytest.mark.parametrize("page_tokens", [100, 1000])
+def test_a_long_match_is_shown_in_few_tokens(query: str, page_tokens: int, session: Any) -> None:
+    reference = session.write("x" * 600_000, name="x.txt")
+    answer = use(
+        session, "search_result", SessionToolset(page_tokens=page_tokens), query=query, reference=reference, regex=True
+    )
+    assert tokens_of(answer, SafeTokenCounter()) <= page_tokens
+    assert "offset 0: x" in answer
+
+
+def test_the_end_of_a_window_is_not_the_end_of_the_text(session: Any) -> None:
+    window = scanning._WINDOW_CHARS
+    text = "q" * (window - 1000) + "A" + "q" * 1500 + "B" + "q" * window
+    reference = session.write(text, name="x.txt")
+    for query in (r"Aq*$", r"Aq*\Z"):
+        assert use(session, "search_result", query=query, reference=reference, regex=True) == "No match."
+    answer = use(session, "search_result", query="Aq*B", reference=reference, regex=True)
+    assert offsets(answer) == [window - 1000]
+
+
+def test_a_search_that_was_stopped_says_where_and_does_not_say_that_there_is_nothing(session: Any) -> None:
+    reference = session.write(HARD["(a+)+$"], name="x.txt")
+    answer = use(session, "search_result", query="(a+)+$", regex=True)
+    assert answer.startswith(f"No match in what was searched. The search took too long and stopped in '{reference}'")
+
+
+def test_searches_at_the_same_time_do_not_end_each_other(session: Any) -> None:
+    # A third of its half second: of the process's own time four of them would have spent it in no time.
+    reference = session.write("ab" * 130_000, name="x.txt")
+    answers: list[str] = []
+
+    def search() -> None:
+        answers.append(use(session, "search_result", query=r"\w{1,20}[yz]", regex=True, reference=reference))
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == ["No match."] * 4
 
 
 def test_a_pattern_is_looked_for_in_all_results_and_stopped_once(session: Any) -> None:

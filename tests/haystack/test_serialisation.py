@@ -15,9 +15,12 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload, NeverOffload, O
 from haystack.token_counters import ApproximateTokenCounter, TokenCounter
 from haystack.tools import tool
 
+from tenancy.errors import ConfigurationError
+from tenancy.seam.answers import tokens_of
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.tools import ReadTool, SessionToolset
 from tests.haystack.support import last_pointer, piped, results_of, run
+from tests.haystack.test_tools import use
 
 
 @tool
@@ -157,3 +160,23 @@ def test_answers_are_measured_by_a_counter_of_the_users_own(session: Any) -> Non
     (page,) = results_of(run(reading, session=session)["messages"])
     # A hundred words, its first line included; by any other counter it would be some four hundred.
     assert 60 < len(page.split()) <= 100
+
+
+@pytest.mark.parametrize("wrong", ["x", 5, WordCounter, lambda messages: 7])
+def test_what_is_no_counter_is_refused(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="token_counter"):
+        SessionToolset(token_counter=wrong)
+
+
+@pytest.mark.parametrize("answer", [None, "9", float("nan"), RuntimeError("secret")])
+def test_a_counter_that_does_not_count_makes_no_result_unreadable(answer: Any, session: Any) -> None:
+    class Broken(WordCounter):
+        def count(self, messages: list[ChatMessage], tools: Any = None) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    reference = session.write("word " * 3000, name="x.txt")
+    page = use(session, "read_result", SessionToolset(token_counter=Broken(1)), reference=reference)
+    assert "word word" in page
+    assert tokens_of(page, ApproximateTokenCounter()) <= 1000
