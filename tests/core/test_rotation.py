@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from stores.sql import Statement
 from tenancy import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, SessionManager, SessionNotFound
-from tenancy.catalogue.rotation import RotationTable
-from tenancy.catalogue.sessions import SessionTable
+from tenancy.catalogue.rotation import RotationTable, WrappedSessionKey
+from tenancy.catalogue.sessions import Ids, SessionTable
 from tenancy.keys.keyset_editing import destroy_key, disable_key, enable_key
 from tests.conftest import ManagerFactory
 from tests.postgres import as_admin
@@ -427,4 +427,22 @@ def test_a_disabled_key_keeps_only_what_hangs_on_it_from_being_rotated(
     enable_key(make_manager.key_file, old)
     for level in LEVELS:
         assert manager.rewrap_keys(level).left == 0  # type: ignore[arg-type]
+    people.require_all(make_manager())
+
+
+def test_a_session_of_another_tenants_gets_no_key_of_this_one(make_manager: ManagerFactory) -> None:
+    manager = make_manager()
+    people = People(manager)
+    table = manager._backend.catalogue.rotation
+    acme = table.tenant_id("acme")
+    assert acme is not None
+    keys = table.tenant_keys(acme)
+    assert keys is not None
+    theirs = people.handles["globex", "chat"]._opened.ids
+    asked = Ids(acme, theirs.user_id, theirs.session_id)
+    key = manager._backend.keyring.new_session_key(
+        keys.newest, tenant_id=acme, user_id=theirs.user_id, session_id=theirs.session_id, version=2
+    )
+    assert table.add_session_keys(acme, [WrappedSessionKey(asked, key)]) == 0
+    assert rows(manager, "SELECT DISTINCT version FROM tenancy_session_keys") == [(1,)]
     people.require_all(make_manager())
