@@ -25,6 +25,7 @@ from tenancy import (
     SessionNotFound,
     Settings,
 )
+from tenancy.housekeeping import Housekeeping
 from tests.conftest import ManagerFactory
 from tests.core.hostile import IDENTIFIERS, SHARED, TEXTS, require_nothing_outside
 from tests.core.interposed import Statements
@@ -49,6 +50,10 @@ TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     "SessionManager.erase_user": _OF_A_USER,
     "SessionManager.erase_tenant": {"tenant": "identifier"},
     "SessionManager.receipt": {"receipt_id": "receipt"},
+    "Housekeeping.require_key": {"provider": "operator"},
+    "Housekeeping.rotate_keys": {"level": "operator", "tenant": "identifier"},
+    "Housekeeping.rewrap_keys": {"level": "operator", "tenant": "identifier"},
+    "Housekeeping.move_keys": {"to": "operator", "tenant": "identifier", "source": "operator"},
     "Session.write": {"content": "content", "name": "key"},
     "Session.write_async": {"content": "content", "name": "key"},
     "Session.write_result": {"content": "content", "name": "key", "tool": "key", "media_type": "key"},
@@ -95,7 +100,7 @@ def text_parameters(function: Callable[..., Any]) -> set[str]:
 def test_every_text_that_may_be_handed_in_is_known() -> None:
     methods = {
         name: function
-        for kind in (SessionManager, Session, RoutedStore)
+        for kind in (SessionManager, Housekeeping, Session, RoutedStore)
         for name, function in public_methods(kind).items()
     }
     methods["Settings.load"] = Settings.load
@@ -116,8 +121,11 @@ def fuzzed(manager: SessionManager, session: Session) -> dict[tuple[str, str], C
         "Session.read_page": {"max_chars": 5},
         "Session.read_page_async": {"max_chars": 5},
         "RoutedStore.write": {"content": "x", "key": "x"},
+        "Housekeeping.rotate_keys": {"level": "root"},
+        "Housekeeping.rewrap_keys": {"level": "tenant"},
+        "Housekeeping.move_keys": {"to": "file"},
     }
-    owners = {"SessionManager": manager, "Session": session, "RoutedStore": RoutedStore()}
+    owners = {"SessionManager": manager, "Housekeeping": manager, "Session": session, "RoutedStore": RoutedStore()}
     calls: dict[tuple[str, str], Callable[[str], Any]] = {}
     for name, parameters in TEXT_PARAMETERS.items():
         owner, _, method = name.partition(".")
@@ -126,7 +134,7 @@ def fuzzed(manager: SessionManager, session: Session) -> dict[tuple[str, str], C
                 continue
             given_too: dict[str, Any] = {**others.get(name, {})}
             if kind == "identifier":
-                given_too |= {name: WHO[name] for name in parameters}
+                given_too |= {one: WHO[one] for one, of in parameters.items() if of == "identifier"}
             if "reference" in parameters:
                 given_too["reference"] = reference
             call = getattr(owners[owner], method)

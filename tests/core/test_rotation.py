@@ -16,7 +16,15 @@ import pytest
 import sqlalchemy as sa
 
 from stores.sql import Statement
-from tenancy import ConfigurationError, KeyDestroyed, KeyUnavailable, ResultCorrupt, SessionManager, SessionNotFound
+from tenancy import (
+    ConfigurationError,
+    KeyDestroyed,
+    KeyUnavailable,
+    ResultCorrupt,
+    ScopeError,
+    SessionManager,
+    SessionNotFound,
+)
 from tenancy.catalogue.rotation import RotationTable, WrappedSessionKey
 from tenancy.catalogue.sessions import Ids, SessionTable
 from tenancy.keys.keyset_editing import destroy_key, disable_key, enable_key
@@ -446,3 +454,15 @@ def test_a_session_of_another_tenants_gets_no_key_of_this_one(make_manager: Mana
     assert table.add_session_keys(acme, [WrappedSessionKey(asked, key)]) == 0
     assert rows(manager, "SELECT DISTINCT version FROM tenancy_session_keys") == [(1,)]
     people.require_all(make_manager())
+
+
+@pytest.mark.parametrize("tenant", ["", "a" * 256, "a\nb", "\ud800"])
+def test_what_is_no_name_of_a_tenants_is_refused_as_that(make_manager: ManagerFactory, tenant: str) -> None:
+    manager = make_manager()
+    for call in (
+        lambda: manager.rotate_keys("root", tenant=tenant),
+        lambda: manager.rewrap_keys("tenant", tenant=tenant),
+        lambda: manager.move_keys(tenant=tenant, to="file"),
+    ):
+        with pytest.raises(ScopeError):
+            call()
