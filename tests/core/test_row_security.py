@@ -1,6 +1,7 @@
 """PostgreSQL's row-level security: what the runtime role can reach whatever its SQL says, and what maintenance can."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -383,10 +384,8 @@ def test_every_step_on_all_tenants_refuses_where_it_would_find_nothing(two: Two)
 
 
 def test_going_through_all_rooms_takes_a_role_that_sees_them(two: Two, inline_bytes: int) -> None:
-    runtime, maintenance = Database(two.url), Database(as_maintenance(two.url))
-    with pytest.raises(StoreDenied, match="Row-level security"):
-        list(DatabaseStore(runtime).namespaces())
-    rooms = {(ids.tenant_id, ids.session_id) for ids in two.ids.values()}
-    assert set(DatabaseStore(runtime, overseer=maintenance).namespaces()) == (rooms if inline_bytes else set())
-    runtime.close()
-    maintenance.close()
+    with closing(Database(two.url)) as runtime, closing(Database(as_maintenance(two.url))) as maintenance:
+        with pytest.raises(StoreDenied, match="Row-level security"):
+            list(DatabaseStore(runtime).namespaces())
+        rooms = {(ids.tenant_id, ids.session_id) for ids in two.ids.values()}
+        assert set(DatabaseStore(runtime, overseer=maintenance).namespaces()) == (rooms if inline_bytes else set())

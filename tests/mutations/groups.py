@@ -103,7 +103,7 @@ GROUPS: Final = (
         grammars,
         (
             _stage("stores", "names", "memory", "database", only=_ONLY),
-            _stage("core", "references", "identifiers", "error_messages", "limits"),
+            _stage("core", "references", "identifiers", "error_messages", "limits", "rotation"),
             _stage("stores", "filesystem", "attacks", "faults", only="not all_the_time"),
         ),
     ),
