@@ -214,13 +214,13 @@ class Keyring:
         """
         self._providers.hold_to(known, catalogue_id=catalogue_id)
 
-    def hold(self, provider: str) -> frozenset[str]:
+    def hold(self, provider: str) -> None:
         """
         Hold a provider to what the catalogue knows of it now; see `ProviderSet.hold`.
 
         :raises TenancyError: See there.
         """
-        return self._providers.hold(provider)
+        self._providers.hold(provider)
 
     def require_key(self, provider: str | None = None) -> None:
         """

@@ -72,11 +72,10 @@ class ProviderSet:
             self.hold(name)
         return provider
 
-    def hold(self, name: str) -> frozenset[str]:
+    def hold(self, name: str) -> None:
         """
         Hold a provider to what the catalogue knows of it now. One of several keys that is at hand is enough.
 
-        :returns: The ids of its keys that the catalogue knows.
         :raises TenancyError: See `checked`.
         """
         provider = self.find(name)
@@ -85,7 +84,6 @@ class ProviderSet:
         # Of what nothing is known yet somebody may know tomorrow.
         if known:
             self._held.add(name)
-        return frozenset(stored.key_id for stored in known)
 
     def hold_to(self, known: Known, *, catalogue_id: str) -> None:
         """

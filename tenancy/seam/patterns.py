@@ -31,6 +31,7 @@ _ESCAPE: Final = re.compile(
     r"\\(?:[pP]\{\^?[A-Za-z_]{1,30}\}|x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[AbBdDsSwWzZtnrfv0-9]|[^A-Za-z0-9])", re.DOTALL
 )
 _CLASS: Final = re.compile(r"\[\^?\]?(?:\\.|\[:\^?[a-z]{1,10}:\]|[^\]\\])*\]", re.DOTALL)
+_ANY: Final = re.compile(".", re.DOTALL)
 
 Span = tuple[int, int]
 #: One at a time: the time limit is of the whole process's processor time, and two at once would end each other.
@@ -132,9 +133,6 @@ def _require_bounded(query: str) -> None:
             raise NotSupported
     if len(parts) != 1:
         raise NotSupported
-
-
-_ANY: Final = re.compile(".", re.DOTALL)
 
 
 def _end_of_group_head(query: str, position: int) -> int:
