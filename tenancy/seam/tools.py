@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from haystack.components.agents.state import State
 from haystack.core.serialization import generate_qualified_class_name
@@ -19,62 +19,13 @@ from tenancy.seam.binding import session_of
 from tenancy.seam.pages import Answer, Reader, Where
 from tenancy.seam.searching import Searcher
 from tenancy.seam.tokens import SafeTokenCounter, counter_from_dict
+from tenancy.seam.tool_schemas import DESCRIPTIONS, NAMES, PARAMETERS, Purpose
 
 if TYPE_CHECKING:
     from tenancy.session import Session
 
-Purpose = Literal["read", "search", "list"]
-
 _PREFIX = re.compile(r"[A-Za-z0-9_-]{0,40}\Z")
 _MIN_PAGE_TOKENS: Final = 100
-
-_NAMES: Final[dict[Purpose, str]] = {"read": "read_result", "search": "search_result", "list": "list_results"}
-_DESCRIPTIONS: Final[dict[Purpose, str]] = {
-    "read": (
-        "Read a stored tool result, one page at a time, from an offset or a line on. "
-        "Each page says where it is and how to get the next one."
-    ),
-    "search": "Find a text (ignoring case) or a regular expression in stored tool results, with offsets to read on.",
-    "list": "List the stored tool results of this conversation, newest first.",
-}
-_REFERENCE: Final = {"type": "string", "description": "Reference of a stored result, exactly as it was given."}
-_PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
-    "read": {
-        "type": "object",
-        "properties": {
-            "reference": _REFERENCE,
-            "offset": {
-                "type": "integer",
-                "description": "Character to start at, 0 by default. Negative: from the end.",
-            },
-            "line": {
-                "type": "integer",
-                "description": "Line to start at, from 1, in place of offset. Negative: from the end.",
-            },
-            "lines": {"type": "integer", "minimum": 1, "description": "How many lines at most."},
-        },
-        "required": ["reference"],
-    },
-    "search": {
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "description": "The text to find."},
-            "regex": {
-                "type": "boolean",
-                "description": "Whether query is a regular expression (upper and lower case differ then).",
-            },
-            "reference": {**_REFERENCE, "description": "The result to search. All of them if left out."},
-        },
-        "required": ["query"],
-    },
-    "list": {
-        "type": "object",
-        "properties": {
-            "page": {"type": "integer", "minimum": 1, "description": "Page to show. 1 by default."},
-            "skip": {"type": "integer", "minimum": 0, "description": "Entries of the page to skip. 0 by default."},
-        },
-    },
-}
 
 
 @dataclass
@@ -175,16 +126,16 @@ class SessionToolset(Toolset):
         super().__init__(
             tools=[
                 ReadTool(
-                    name=prefix + _NAMES[purpose],
-                    description=_DESCRIPTIONS[purpose],
-                    parameters=deepcopy(_PARAMETERS[purpose]),
+                    name=prefix + NAMES[purpose],
+                    description=DESCRIPTIONS[purpose],
+                    parameters=deepcopy(PARAMETERS[purpose]),
                     purpose=purpose,
                     page_tokens=page_tokens,
                     images=images,
                     files=files,
                     token_counter=token_counter,
                 )
-                for purpose in _NAMES
+                for purpose in NAMES
             ]
         )
 
@@ -236,7 +187,7 @@ def _tools_of(state: State) -> list[Tool]:
 
 def _name_of(state: State, purpose: Purpose) -> str:
     tool = read_tool_of(state, purpose)
-    return tool.name if tool is not None else _NAMES[purpose]
+    return tool.name if tool is not None else NAMES[purpose]
 
 
 def _function_of(tool: ReadTool) -> Callable[..., Answer]:
