@@ -10,13 +10,15 @@ import base64
 import hashlib
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 #: ASCII digits and letters only, and `\Z`: no look-alike, no other case, no trailing newline is a reference. Nothing in
 #: it is repeated without bound, so it gives up on a long text at once.
 _REFERENCE: Final = re.compile(r"([a-z]{1,8})-([1-9][0-9]{0,9})-([a-z2-7]{10})(?:\.([a-z0-9]{1,8}))?\Z")
+#: Whatever a reader might take for one, wherever it stands.
+_ALIKE: Final = re.compile(r"(?:[a-z]{1,8}-[1-9][0-9]{0,9}-)([a-z2-7]{10})(?:\.[a-z0-9]{1,8})?")
 _SUFFIX: Final = re.compile(r"\.([A-Za-z0-9]{1,8})\Z")
 _WORDS: Final = re.compile(r"[a-z]+")
 _HINT_CHARS: Final = 8
@@ -49,6 +51,22 @@ def parse_reference(text: object) -> Reference | None:
         return None
     hint, number, tag, suffix = found.groups()
     return Reference(hint=hint, number=int(number), tag=tag, suffix=suffix or "")
+
+
+def without_references(text: str, *, known: Collection[str] = ()) -> str:
+    """
+    Take away what makes a reference, so that nobody else's words can pass for a pointer of ours.
+
+    :param text: A text with something in it that a tool returned.
+    :param known: The references that stand in it by right; they stay.
+    :returns: The text, in which of each other one `…` stands in place of the random part. It is no longer than before.
+    """
+
+    def broken(found: re.Match[str]) -> str:
+        whole = found.group()
+        return whole if whole in known else whole.replace(found.group(1), "…")
+
+    return _ALIKE.sub(broken, text)
 
 
 def reference_hash(reference: Reference, *, session_id: str) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY
 
@@ -16,7 +16,7 @@ from tenancy.reading import Page, Reader, Result
 from tenancy.references import parse_reference
 from tenancy.scope import Scope
 from tenancy.seam.binding import SessionStore, unbound_context
-from tenancy.seam.pointers import META_KEY
+from tenancy.seam.pointers import META_KEY, OFFLOADED
 from tenancy.translation import translated
 from tenancy.writing import write
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from haystack.components.agents import Agent
     from haystack.dataclasses import ChatMessage
     from haystack.hooks.tool_result_offloading.types import ToolResultStore
-
-#: Where Haystack's hook notes the references of a message it offloaded.
-_OFFLOADED: Final = "tool_result_offloaded"
 
 
 class Session:
@@ -192,7 +189,7 @@ class Session:
         """
         if message.meta.get(META_KEY) == "notice":
             raise ResultNotFound("This result was not stored; the message holds a notice in its place.")
-        references = message.meta.get(_OFFLOADED)
+        references = message.meta.get(OFFLOADED)
         if not references:
             result = message.tool_call_result
             return message.text if result is None else result.result

@@ -14,16 +14,13 @@ from haystack.utils.experimental import ExperimentalWarning
 from tenancy.errors import TenancyError
 from tenancy.events import emit
 from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
-from tenancy.seam.pointers import META_KEY, finished
+from tenancy.seam.pointers import META_KEY, OFFLOADED, finished
 from tenancy.seam.state_view import StateView
 from tenancy.seam.tokens import SafeTokenCounter
 from tenancy.seam.tools import read_tool_of
 
 if TYPE_CHECKING:
     from tenancy.session import Session
-
-#: Haystack's mark for "already offloaded"; its value holds the references. Part of `ToolResultPruningCompactor`'s API.
-_OFFLOADED = "tool_result_offloaded"
 
 
 class SessionCompactionHook:
@@ -130,13 +127,13 @@ def _disguised(message: ChatMessage) -> ChatMessage:
     if result is None:
         return message
     return ChatMessage.from_tool(
-        tool_result=result.result, origin=result.origin, error=result.error, meta={**message.meta, _OFFLOADED: ["-"]}
+        tool_result=result.result, origin=result.origin, error=result.error, meta={**message.meta, OFFLOADED: ["-"]}
     )
 
 
 def _forget(session: "Session", written: list[str], *, kept: list[ChatMessage]) -> None:
     # Haystack drops a pointer that would be longer than its result, and the parts before one that failed.
-    referenced = {reference for message in kept for reference in message.meta.get(_OFFLOADED) or ()}
+    referenced = {reference for message in kept for reference in message.meta.get(OFFLOADED) or ()}
     for reference in written:
         if reference not in referenced:
             with suppress(TenancyError):

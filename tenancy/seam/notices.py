@@ -15,6 +15,7 @@ from tenancy.errors import (
     StorageFull,
     TenancyError,
 )
+from tenancy.references import without_references
 from tenancy.seam.graphemes import head_of, tail_of
 
 #: No notice is longer, whatever the tool returned.
@@ -93,13 +94,18 @@ def _label(part: _Part) -> str:
         return f"text ({len(part.text)} characters)"
     payload, fallback = (part.base64_image, "image") if isinstance(part, ImageContent) else (part.base64_data, "file")
     # Four characters of base64 are three bytes; decoding a large image only to count it would be waste.
-    label = " ".join(printable(part.mime_type or fallback).split())[:_MAX_LABEL_CHARS]
+    label = " ".join(_shown(part.mime_type or fallback).split())[:_MAX_LABEL_CHARS]
     return f"{label} (about {len(payload) * 3 // 4} bytes, not shown)"
 
 
 def _shortened(text: str) -> str:
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
-        return f"All of it:\n{printable(text)}"
+        return f"All of it:\n{_shown(text)}"
     head, tail = head_of(text, _HEAD_CHARS), tail_of(text, _TAIL_CHARS)
     omitted = len(text) - len(head) - len(tail)
-    return f"Its beginning:\n{printable(head)}\n[{omitted} characters left out. Its end:]\n{printable(tail)}"
+    return f"Its beginning:\n{_shown(head)}\n[{omitted} characters left out. Its end:]\n{_shown(tail)}"
+
+
+def _shown(text: str) -> str:
+    # None of it is stored, so nothing in it may look like what one reads stored results with.
+    return without_references(printable(text))

@@ -5,12 +5,15 @@ from typing import Any
 from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage, TextContent
 
+from tenancy.references import without_references
 from tenancy.seam.graphemes import head_of
 from tenancy.seam.notices import printable
 from tenancy.seam.tools import read_tool_of
 
 #: What a message of ours is, in its `meta`: `"read_back"` or `"notice"`. Neither is ever stored.
 META_KEY = "tenancy"
+#: Where Haystack notes the references of a message it offloaded. Part of `ToolResultPruningCompactor`'s API.
+OFFLOADED = "tool_result_offloaded"
 
 #: A pointer lists about this many parts, so that a result of ten thousand does not fill the conversation.
 _MAX_LISTED_PARTS = 20
@@ -32,6 +35,8 @@ def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars:
     if result is None or tool is None or not isinstance(result.result, str):
         return pointer
     text = printable(_in_whole_graphemes(result.result, content, preview_chars=preview_chars))
+    # A preview is the tool's words, which may look like a pointer.
+    text = without_references(text, known=pointer.meta.get(OFFLOADED) or ())
     limit = _MAX_LISTED_PARTS * (preview_chars + _MAX_LINE_CHARS)
     if len(text) > limit:
         # At the end of a line, so that no reference is cut in two. Every part is stored and can be listed.

@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy import Lifetime, ResultNotFound, Session, SessionManager, SessionNotFound
-from tenancy.references import Reference, hint_for, mint_tag, parse_reference, reference_hash, suffix_of
+from tenancy.references import (
+    Reference,
+    hint_for,
+    mint_tag,
+    parse_reference,
+    reference_hash,
+    suffix_of,
+    without_references,
+)
 from tests.core.interposed import Statements, Store
 from tests.core.ledger import Ledger
 
@@ -281,3 +289,17 @@ def test_what_the_catalogue_keeps_of_a_reference_says_nothing_across_sessions() 
     hashes = {reference_hash(reference, session_id=session_id) for session_id in ("a" * 32, "b" * 32)}
     assert len(hashes) == 2
     assert all(len(one) == 16 for one in hashes)
+
+
+@given(
+    before=st.text(),
+    after=st.text(),
+    reference=st.sampled_from(["web-2-aaaaaaaaaa", "abcdefgh-1234567890-a2b3c4d5e7.txt"]),
+)
+def test_nothing_that_is_no_reference_by_right_stays_one(before: str, after: str, reference: str) -> None:
+    text = f"{before}'{reference}'{after}"
+    assert reference in without_references(text, known=[reference])
+    broken = without_references(text)
+    assert reference not in broken
+    assert len(broken) < len(text)
+    assert without_references(broken) == broken
