@@ -14,7 +14,7 @@ from haystack.utils.experimental import ExperimentalWarning
 from tenancy.errors import TenancyError
 from tenancy.events import emit
 from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
-from tenancy.seam.pointers import META_KEY, OFFLOADED, finished
+from tenancy.seam.pointers import META_KEY, OFFLOADED, finished, read_back_removed
 from tenancy.seam.state_view import StateView
 from tenancy.seam.tokens import SafeTokenCounter
 from tenancy.seam.tools import read_tool_of
@@ -27,7 +27,7 @@ class SessionCompactionHook:
     """
     Haystack's `CompactionHook` twice: old results are offloaded into the session, then, if need be, pruned.
 
-    Read-backs are never stored again: pruning takes them away, and the call that stays names the reference. Without a
+    Read-backs are never stored again: where pruning takes one away, the original's reference takes its place. Without a
     session, or without a tool that could read back, only pruning runs. It never raises by accident.
     """
 
@@ -66,7 +66,7 @@ class SessionCompactionHook:
         :param state: The Agent's live `State`. Its `messages` are rewritten if something was compacted.
         """
         # There is no `run_async`: the Agent then calls this one in a worker thread, where it may wait for the store.
-        for step in (self._run_offload, self._prune.run):
+        for step in (self._run_offload, self._run_prune):
             try:
                 step(state)
             except Exception as error:  # noqa: BLE001 - a raising hook would end the run
@@ -92,6 +92,17 @@ class SessionCompactionHook:
             ]
             state.set("messages", restored, replace_values)
         _forget(session, written, kept=compacted)
+
+    def _run_prune(self, state: State) -> None:
+        before: list[ChatMessage] = state.data.get("messages") or []
+        self._prune.run(state)
+        after: list[ChatMessage] = state.data.get("messages") or []
+        if after is not before:
+            # Haystack puts a placeholder where the result was.
+            told = [
+                new if new is old else read_back_removed(new, state) for new, old in zip(after, before, strict=True)
+            ]
+            state.set("messages", told, replace_values)
 
     def warm_up(self) -> None:
         """Warm up the token counter."""

@@ -5,7 +5,7 @@ from typing import Any
 from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage, TextContent
 
-from tenancy.references import without_references
+from tenancy.references import parse_reference, without_references
 from tenancy.seam.graphemes import head_of
 from tenancy.seam.notices import printable
 from tenancy.seam.tools import read_tool_of
@@ -45,6 +45,23 @@ def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars:
         where = f"; see {lister.name}()" if lister is not None else ""
         text = f"{text[: cut if cut > 0 else limit]}\n[more parts are stored and not shown here{where}]"
     return replaced(pointer, f"{text}\nRead it with {tool.name}(reference).")
+
+
+def read_back_removed(message: ChatMessage, state: State) -> ChatMessage:
+    """
+    Say in place of a read-back that was pruned where it is still to be had.
+
+    :param message: What stands there now; returned as it is if it was no page of a result.
+    :param state: The Agent's live `State`.
+    """
+    result, tool = message.tool_call_result, read_tool_of(state)
+    if result is None or tool is None or message.meta.get(META_KEY) != "read_back":
+        return message
+    reference = parse_reference(result.origin.arguments.get("reference"))
+    if reference is None:
+        return message
+    text = f"[Removed to free up context. It is still stored: {tool.name}(reference='{reference}').]"
+    return replaced(message, text)
 
 
 def _in_whole_graphemes(text: str, content: Any, *, preview_chars: int) -> str:

@@ -55,7 +55,7 @@ def test_what_is_read_back_stays_read_back_whatever_its_tool_is_called(way: str,
 
     *old, page, found, listed = results_of(answer["messages"])
     # The compactor has been at work all along, and took away what it must not store.
-    assert any(text.startswith("[Tool result removed") for text in old)
+    assert any(text.startswith("[Removed to free up context. It is still stored: kb_read_result(") for text in old)
     assert "stored stored" in page
     assert f"{reference} line 1" in found
     assert reference in listed

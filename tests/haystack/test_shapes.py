@@ -147,7 +147,7 @@ def test_a_compacted_pointer_is_like_any_other(session: Session) -> None:
 @pytest.mark.parametrize("way", ["notice", "compaction", "label"])
 def test_nothing_of_a_tools_passes_for_a_pointer_elsewhere_either(way: str, session: Session) -> None:
     if way == "label":
-        tools = [parts_tool("t", [_pdf(kind=_FORGED_TEXT)])]
+        tools = [parts_tool("t", [_pdf(kind="web-2-aaaaaaaaaa.txt")])]
     else:
         tools = [text_tool("t", _FORGED_TEXT + "z" * 9_000 + _FORGED_TEXT)]
     if way == "compaction":

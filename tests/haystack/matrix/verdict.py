@@ -1,5 +1,6 @@
 """What a run left behind, held against what the table says of it."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,6 +12,10 @@ from tests.haystack.support import CANARY, POINTER, results_of
 
 _NO_SESSION: Final = "This run has no session, so there are no stored results to read."
 _REMOVED: Final = "[Tool result removed to free up context."
+#: In place of a page of a result, with the reference of that result.
+_STILL_STORED: Final = re.compile(
+    r"\[Removed to free up context\. It is still stored: read_result\(reference='(.*)'\)\.\]"
+)
 _UNKNOWN: Final = "There is no such result in this session"
 #: No message that stands for a result is longer.
 _BOUND_CHARS: Final = 2000
@@ -147,7 +152,7 @@ def _pages_of_which_the_newest_stays(evidence: Evidence) -> bool:
         first.startswith("Tool result offloaded")
         and second.startswith("Tool result offloaded")
         and _all_references(evidence)
-        and all(page.startswith(_REMOVED) for page in pages)
+        and all((left := _STILL_STORED.fullmatch(page)) is not None and left[1] in evidence.stored for page in pages)
         and newest.startswith("[characters 0-")
         and evidence.topics()[-1] in newest
     )
