@@ -236,6 +236,24 @@ class Reader:
         return self._backend.namespace(self._ids, inline=stored.inline)
 
 
+def page_of(
+    whole: str, *, offset: int = 0, line: int | None = None, max_chars: int, max_lines: int | None = None
+) -> Page:
+    """Return a page of a text that is at hand. See `Session.read_page` for the numbers."""
+    total_lines = whole.count("\n") + (not whole.endswith("\n") and whole != "")
+    if line is not None:
+        line = max(1, total_lines + 1 + line) if line < 0 else line
+        offset = len(whole) if line > total_lines else len(_first_lines(whole, line - 1))
+    elif offset < 0:
+        offset = max(0, len(whole) + offset)
+    text = whole[offset : offset + max_chars]
+    if max_lines is not None:
+        text = _first_lines(text, max_lines)
+    end = offset + len(text)
+    at = max(1, min(1 + whole.count("\n", 0, offset), total_lines))
+    return Page(text, offset, end if end < len(whole) else None, len(whole), total_lines, at)
+
+
 def _first_lines(text: str, number: int) -> str:
     # Not `splitlines`, which ends lines at characters that count as no line's end here.
     end = 0

@@ -2,6 +2,7 @@
 
 import base64
 import mimetypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,8 +10,10 @@ from haystack.dataclasses import FileContent, ImageContent, TextContent
 from haystack.token_counters import TokenCounter
 
 from tenancy.errors import ResultNotFound
+from tenancy.reading import page_of
 from tenancy.seam.answers import as_number, as_reference, longest_fitting
 from tenancy.seam.notices import printable
+from tenancy.seam.paths import MAX_JSON_CHARS, NoPart, part_of
 
 if TYPE_CHECKING:
     from tenancy.reading import Page
@@ -66,24 +69,37 @@ class Reader:
         place = where.understood()
         if isinstance(place, str):
             return place
+        max_chars, lines = self.page_tokens * _CHARS_PER_TOKEN, place.get("max_lines")
+        if where.path not in (None, ""):
+            try:
+                page = page_of(part_of(_json_text(session, wanted), where.path), max_chars=max_chars, **place)
+            except NoPart as why:
+                return self._fitted(str(why), lambda text: text)
+            # The path itself would take many tokens, and quotes in it the model's time.
+            return self._page(page, what="part", again=lambda rest: f"the same with {rest}", lines=lines)
         try:
-            page = session.read_page(wanted, max_chars=self.page_tokens * _CHARS_PER_TOKEN, **place)
+            page = session.read_page(wanted, max_chars=max_chars, **place)
         except ValueError:
             return self._described(session.read(wanted), reference=wanted)
-        return self._page(page, reference=wanted, name=name, lines=place.get("max_lines"))
+        return self._page(page, what="result", again=lambda rest: f"{name}(reference='{wanted}', {rest})", lines=lines)
 
-    def _page(self, page: "Page", *, reference: str, name: str, lines: int | None) -> str:
+    def _page(self, page: "Page", *, what: str, again: Callable[[str], str], lines: int | None) -> str:
         if page.total_chars == 0:
-            return "[The result is empty.]"
+            return f"[The {what} is empty.]"
         if not page.text:
-            return f"[Past the end: the result has {page.total_chars} characters and lines 1-{page.total_lines}.]"
+            return f"[Past the end: the {what} has {page.total_chars} characters and lines 1-{page.total_lines}.]"
 
-        def compose(length: int) -> str:
-            header = _header(page, length, reference=reference, name=name, lines=lines)
-            return header + printable(page.text[:length])
+        def header(text: str) -> str:
+            return _header(page, len(text), what=what, again=again, lines=lines) + text
 
-        length = longest_fitting(compose, length=len(page.text), budget=self.page_tokens, counter=self.counter)
-        return compose(_at_a_line_end(page.text, length))
+        return self._fitted(page.text, header)
+
+    def _fitted(self, text: str, compose: Callable[[str], str]) -> str:
+        def shown(length: int) -> str:
+            return compose(printable(text[:length]))
+
+        length = longest_fitting(shown, length=len(text), budget=self.page_tokens, counter=self.counter)
+        return shown(_at_a_line_end(text, length))
 
     def _described(self, content: str | bytes, *, reference: str) -> Answer:
         # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
@@ -107,6 +123,7 @@ class Where:
     offset: object = None
     line: object = None
     lines: object = None
+    path: object = None
 
     def understood(self) -> dict[str, int] | str:
         """Return the arguments for `Session.read_page`, or a sentence that says what is wrong."""
@@ -136,12 +153,28 @@ def _at_a_line_end(text: str, length: int) -> int:
     return line_end + 1 if line_end >= 0 else length
 
 
-def _header(page: "Page", length: int, *, reference: str, name: str, lines: int | None) -> str:
+def _json_text(session: "Session", reference: str) -> str:
+    """Return a whole text in which to look for a part, or the text of a file."""
+    try:
+        page = session.read_page(reference, max_chars=MAX_JSON_CHARS)
+    except ValueError:
+        content = session.read(reference)
+        text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+        is_whole = len(text) <= MAX_JSON_CHARS
+    else:
+        text, is_whole = page.text, page.next_offset is None
+    if not is_whole:
+        raise NoPart(f"A path reaches into results of at most {MAX_JSON_CHARS} characters. Search this one instead.")
+    return text
+
+
+def _header(page: "Page", length: int, *, what: str, again: Callable[[str], str], lines: int | None) -> str:
     end, shown = page.offset + length, page.text.count("\n", 0, length)
     last = page.line + shown - (page.text[length - 1] == "\n")
     lines_shown = f"line {page.line}" if last == page.line else f"lines {page.line}-{last}"
-    where = f"[characters {page.offset}-{end} of {page.total_chars}, {lines_shown} of {page.total_lines}"
+    of = "" if what == "result" else f"{what}: "
+    where = f"[{of}characters {page.offset}-{end} of {page.total_chars}, {lines_shown} of {page.total_lines}"
     if end >= page.total_chars:
         return f"{where}, the end]\n"
     left = "" if lines is None or shown >= lines else f", lines={lines - shown}"
-    return f"{where}; next: {name}(reference='{reference}', offset={end}{left})]\n"
+    return f"{where}; next: {again(f'offset={end}{left}')}]\n"

@@ -7,7 +7,7 @@ Purpose = Literal["read", "search", "list"]
 NAMES: Final[dict[Purpose, str]] = {"read": "read_result", "search": "search_result", "list": "list_results"}
 DESCRIPTIONS: Final[dict[Purpose, str]] = {
     "read": (
-        "Read a stored tool result, one page at a time, from an offset or a line on. "
+        "Read a stored tool result, or a part of it, one page at a time, from an offset or a line on. "
         "Each page says where it is and how to get the next one."
     ),
     "search": "Find a text (ignoring case) or a regular expression in stored tool results, with offsets to read on.",
@@ -28,6 +28,10 @@ PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
                 "description": "Line to start at, from 1, in place of offset. Negative: from the end.",
             },
             "lines": {"type": "integer", "minimum": 1, "description": "How many lines at most."},
+            "path": {
+                "type": "string",
+                "description": "For JSON: the part to read, in JMESPath, such as items[?id=='a'].name.",
+            },
         },
         "required": ["reference"],
     },

@@ -203,10 +203,11 @@ def _function_of(tool: ReadTool) -> Callable[..., Answer]:
         offset: Any = None,
         line: Any = None,
         lines: Any = None,
+        path: Any = None,
         **unknown: Any,  # noqa: ARG001
     ) -> Answer:
         def answer(session: "Session") -> Answer:
-            where = Where(offset=offset, line=line, lines=lines)
+            where = Where(offset=offset, line=line, lines=lines, path=path)
             return reader.read(session, reference=reference, where=where, name=_name_of(state, "read"))
 
         return _answered(state, answer)
