@@ -101,3 +101,50 @@ def test_what_writes_and_deletes_leave_is_looked_at_before_and_after_a_vacuum() 
     assert vacuumed["dead"] <= 103
     # Counters are changed where they are.
     assert figures["hot_share"] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.case(117)
+def test_a_run_of_thirty_steps_stays_in_its_window_everywhere() -> None:
+    done = run("conversation", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    figures = json.loads(done.stdout)
+    assert len({(each["where"], each["way"]) for each in figures["with"]}) == 8
+    for each in figures["with"]:
+        assert (each["steps"], each["stored"], each["faults"]) == (30, 10, [])
+        assert each["peak_tokens"] < 16_000 < figures["without"]["peak_tokens"]
+        assert each["removed"] > 0
+        assert each["sent_tokens"] < figures["without"]["sent_tokens"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_request_larger_than_the_window_is_a_failure() -> None:
+    done = run("conversation", "--only", "sqlite", "--window", "500")
+    assert done.returncode == 1
+    assert done.stderr.count("error: SQLite") == done.stderr.count(" of 500 tokens") == 4
+    assert "sent in all" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.case(122)
+def test_patterns_without_end_are_asked_beside_a_task_that_looks_at_the_clock() -> None:
+    # However busy this machine is: that somebody waits too long on it is for the benchmark itself to say.
+    limits = ("--rounds", "1", "--longest-answer", "60000", "--longest-lag", "60000")
+    done = run("patterns", *limits, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(done.stdout)
+    assert len(rows) > 10
+    assert "(a+)+$" in [row["query"] for row in rows if row["is_stopped"]]
+    assert all(0 < row["lag_ms"] < row["answer_ms"] for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_loop_that_is_held_for_too_long_is_a_failure() -> None:
+    done = run("patterns", "--rounds", "1", "--longest-lag", "0.000001")
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 12
+    assert "loop held" in done.stdout

@@ -1,13 +1,15 @@
 """Compaction: pointers survive, read-backs are not stored again, nothing is orphaned."""
 
+import re
 from typing import Any
 
 import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
+from haystack.components.generators.chat import MockChatGenerator
 from haystack.dataclasses import ChatMessage
 from haystack.hooks import hook
-from haystack.hooks.compaction import CompactionHook
+from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor, SummarizationCompactor
 from haystack.hooks.tool_result_offloading import AlwaysOffload
 
 from tenancy.errors import StorageUnavailable
@@ -16,7 +18,7 @@ from tenancy.seam.compaction import SessionCompactionHook
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.pointers import read_back_removed
 from tenancy.seam.tools import SessionToolset
-from tests.haystack.support import agent, call, last_pointer, model, parts_tool, results_of, run, text_tool
+from tests.haystack.support import agent, call, last_pointer, model, parts_tool, replies, results_of, run, text_tool
 from tests.haystack.test_offload import _parts
 
 
@@ -233,3 +235,53 @@ def test_a_conversation_taken_up_again_is_compacted_alike(session: Any) -> None:
 
     assert "word" in results_of(answer["messages"])[-1]
     assert all("characters 0-" not in str(session.read(result.reference)) for result in session.results())
+
+
+class _Summaries:
+    """A model that writes summaries, and keeps what it was given to sum up."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    def reply(self, messages: list[ChatMessage]) -> str:
+        self.given.append("\n".join(message.text or "" for message in messages))
+        return "Some words were fetched."
+
+
+@pytest.mark.parametrize("way", ["run", "run_async"])
+@pytest.mark.parametrize("name", ["sliding window", "summary", "both"])
+@pytest.mark.filterwarnings("ignore::haystack.utils.experimental.ExperimentalWarning")
+def test_what_haystacks_other_compactors_take_out_is_still_in_the_session(name: str, way: str, session: Any) -> None:
+    summaries = _Summaries()
+    writes = SummarizationCompactor(MockChatGenerator(response_fn=summaries.reply), approximate_summary_tokens=20)
+    compactors = {"sliding window": [SlidingWindowCompactor()], "summary": [writes]}
+    chosen = compactors.get(name, [writes, SlidingWindowCompactor()])
+    more = {"before_llm": [CompactionHook(each, context_window=700) for each in chosen]}
+    asked = _compacting("", offload={"*": AlwaysOffload()}, window=1500, more=more)
+    words = [call("fetch", topic=f"word{number}") for number in range(12)]
+    # It cannot tell from a shortened conversation how far it has come.
+    steps = iter([*words, call("list_results"), lambda seen: call("read_result", reference=_oldest_in(seen)), "done"])
+    requests: list[list[str]] = []
+
+    def reply(messages: list[ChatMessage]) -> ChatMessage:
+        requests.append(results_of(messages))
+        return replies(next(steps))(messages)
+
+    asked.chat_generator = MockChatGenerator(response_fn=reply, meta={"usage": {}})
+
+    answer = run(asked, way, session=session)
+
+    assert answer["last_message"].text == "done"
+    (*left, listed), (*_, page) = requests[13:]
+    assert sum(text.startswith("Tool result offloaded") for text in left) < 8
+    assert (name == "sliding window") == (summaries.given == [])
+    stored = list(session.results())
+    assert len(stored) == 12
+    assert all(result.reference in listed for result in stored)
+    # The oldest, whose pointer is long gone.
+    assert stored[-1].reference not in "".join(left)
+    assert str(session.read(stored[-1].reference))[:500] in page
+
+
+def _oldest_in(messages: list[ChatMessage]) -> str:
+    return re.findall(r"^([a-z]+-[0-9]+-[a-z2-7]{10}\S*)", results_of(messages)[-1], re.MULTILINE)[-1]
