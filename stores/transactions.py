@@ -5,8 +5,9 @@ Each statement is compiled once and then run by the driver, because Core's own e
 driver does. No driver exception leaves this module.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
@@ -15,6 +16,8 @@ from stores.driver_errors import Asking, DriverErrors, NothingChanged
 
 #: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
 LocalSettings = Mapping[str, str]
+#: What may stand in a statement's text: the names of states and kinds, which are ours.
+_PLAIN_WORD: Final = re.compile(r"[a-z_]{1,32}")
 
 
 class Statement:
@@ -36,11 +39,13 @@ class Statement:
         """Return the SQL text for this dialect and the constants in it."""
         found = self._compiled.get(dialect.name)
         if found is None:
-            compiled = self._clause.compile(dialect=dialect)
-            text = str(compiled)
+            compiled: Any = self._clause.compile(dialect=dialect)
+            # What a caller has to give is not among them, so that whoever forgets it is told.
+            own = {name: bound.value for name, bound in compiled.binds.items() if not bound.required}
+            text, constants = _with_literals(str(compiled), own, dialect)
             if self._fails_on_nothing:
                 text = f"WITH changed AS ({text}) SELECT 1 / count(*) FROM changed"  # noqa: S608 - our own statement
-            found = (text, dict(compiled.params))
+            found = (text, constants)
             self._compiled[dialect.name] = found
         return found
 
@@ -53,6 +58,24 @@ class Statement:
         if self._failing is None:
             self._failing = Statement(self._clause, fails_on_nothing=True)
         return self._failing
+
+
+def _with_literals(text: str, parameters: Mapping[str, Any], dialect: sa.Dialect) -> tuple[str, dict[str, Any]]:
+    """
+    Write a statement's own constants into its text, and return those that cannot stand there.
+
+    Bound, they cost more than they say: where an index holds for some values of a column only, SQLite looks at what is
+    bound and, since that might be something else the next time, plans the statement anew each time it is run.
+    """
+    left = {}
+    for name, value in parameters.items():
+        placeholder = f":{name}" if dialect.name == "sqlite" else f"%({name})s"
+        if type(value) is int or (type(value) is str and _PLAIN_WORD.fullmatch(value)):
+            literal = str(value) if type(value) is int else f"'{value}'"
+            text = re.sub(re.escape(placeholder) + r"(?![A-Za-z0-9_])", literal, text)
+        else:
+            left[name] = value
+    return text, left
 
 
 class Transaction:
