@@ -6,13 +6,14 @@ reference of one session from naming anything in another, and the suffix is the 
 reference is only ever compared with hashes of references that were given out; no part of it becomes a path.
 """
 
-import base64
 import hashlib
 import re
 import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final
+
+from stores.names import mint_letters
 
 #: ASCII digits and letters only, and `\Z`: no look-alike, no other case, no trailing newline is a reference. Nothing in
 #: it is repeated without bound, so it gives up on a long text at once.
@@ -22,6 +23,7 @@ _ALIKE: Final = re.compile(r"(?:[a-z]{1,8}-[1-9][0-9]{0,9}-)([a-z2-7]{10})(?:\.[
 _SUFFIX: Final = re.compile(r"\.([A-Za-z0-9]{1,8})\Z")
 _WORDS: Final = re.compile(r"[a-z]+")
 _HINT_CHARS: Final = 8
+_TAG_CHARS: Final = 10
 _DEFAULT_HINT: Final = "result"
 
 
@@ -77,7 +79,7 @@ def reference_hash(reference: Reference, *, session_id: str) -> bytes:
 
 def mint_tag(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """Make the random part of a reference: ten characters of base32, 50 bits."""
-    return base64.b32encode(random_bytes(10)).decode("ascii").lower()[:10]
+    return mint_letters(_TAG_CHARS, random_bytes)
 
 
 def hint_for(name: str) -> str:

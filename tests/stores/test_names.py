@@ -16,7 +16,7 @@ from stores.entries import new_file, open_directory, read_file
 from stores.filesystem import FilesystemStore
 from stores.hostile_names import HOSTILE_NAMES
 from stores.memory import MemoryStore
-from stores.names import RANDOM_BYTES, is_name, mint_name, require_name
+from stores.names import NAME_CHARS, is_name, mint_name, require_name
 from stores.sql import Database
 from tests.postgres import as_owner
 from tests.stores.files import CALLS, INNER, NAME, OUTER
@@ -39,7 +39,7 @@ HOSTILE = st.one_of(
 )
 
 
-@given(random=st.binary(min_size=RANDOM_BYTES, max_size=RANDOM_BYTES))
+@given(random=st.binary(min_size=NAME_CHARS, max_size=NAME_CHARS))
 def test_whatever_chance_gives_becomes_a_name(random: bytes) -> None:
     name = mint_name(lambda count: random[:count])
     assert is_name(name)
@@ -47,9 +47,18 @@ def test_whatever_chance_gives_becomes_a_name(random: bytes) -> None:
     assert re.fullmatch("[a-z2-7]{32}", name)
 
 
-@given(one=st.binary(min_size=20, max_size=20), other=st.binary(min_size=20, max_size=20))
-def test_different_bits_become_different_names(one: bytes, other: bytes) -> None:
-    assert (mint_name(lambda _: one) == mint_name(lambda _: other)) is (one == other)
+@given(at=st.integers(0, NAME_CHARS - 1), one=st.integers(0, 255), other=st.integers(0, 255))
+def test_five_bits_of_each_byte_decide_on_a_letter(at: int, one: int, other: int) -> None:
+    names = [
+        mint_name(lambda count, byte=byte: bytes(at) + bytes([byte]) + bytes(count - at - 1)) for byte in (one, other)
+    ]
+    assert (names[0] == names[1]) is (one % 32 == other % 32)
+
+
+def test_no_letter_is_favoured() -> None:
+    letters = [mint_name(lambda count, byte=byte: bytes([byte]) * count)[0] for byte in range(256)]
+    assert {letters.count(letter) for letter in set(letters)} == {8}
+    assert len(set(letters)) == 32
 
 
 def test_a_name_is_never_the_same() -> None:

@@ -137,11 +137,11 @@ def test_a_trash_that_leads_elsewhere_is_refused(store: FilesystemStore, root: P
 @pytest.mark.case(19)
 def test_what_stands_in_the_way_in_the_trash_is_not_replaced(root: Path, tmp_path: Path) -> None:
     # Forced chance: the first name is taken, the second is free.
-    chances = [b"\0" * 20, b"\1" * 20]
+    chances = [b"\0" * 32, b"\1" * 32]
     store = FilesystemStore(root, random_bytes=lambda _: chances.pop(0))
     store.namespace(OUTER, INNER).put(NAME, b"x")
     (root / "trash").mkdir(mode=0o700)
-    (root / "trash" / mint_name(lambda _: b"\0" * 20)).symlink_to(tmp_path)
+    (root / "trash" / mint_name(lambda _: b"\0" * 32)).symlink_to(tmp_path)
     store.namespace(OUTER, INNER).destroy()
     assert chances == []
     assert [path.name for path in root.rglob("*")] == ["trash"]
