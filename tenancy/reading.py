@@ -114,6 +114,14 @@ class Reader:
         end = offset + len(text)
         return Page(text, offset, end if end < total_chars else None, total_chars, total_lines, at)
 
+    def result(self, reference: str) -> Result:
+        """See `Session.result`."""
+        _, stored = self._find(reference)
+        found = self._listed(stored)
+        if found is None or found.reference != reference:
+            raise ResultNotFound
+        return found
+
     def results(self, *, before: int | None = None) -> Iterator[Result]:
         """See `Session.results`."""
         while True:
@@ -243,7 +251,7 @@ def page_of(
     total_lines = whole.count("\n") + (not whole.endswith("\n") and whole != "")
     if line is not None:
         line = max(1, total_lines + 1 + line) if line < 0 else line
-        offset = len(whole) if line > total_lines else len(_first_lines(whole, line - 1))
+        offset = _start_of_line(whole, line)
     elif offset < 0:
         offset = max(0, len(whole) + offset)
     text = whole[offset : offset + max_chars]
@@ -252,6 +260,21 @@ def page_of(
     end = offset + len(text)
     at = max(1, min(1 + whole.count("\n", 0, offset), total_lines))
     return Page(text, offset, end if end < len(whole) else None, len(whole), total_lines, at)
+
+
+def _start_of_line(text: str, line: int) -> int:
+    start, end, left = 0, len(text), line - 1
+    if not left or left > text.count("\n"):
+        return end if left else 0
+    # By halves: that takes as long as counting all of them, however many there are.
+    while end - start > 1:
+        middle = (start + end) // 2
+        before = text.count("\n", start, middle)
+        if before >= left:
+            end = middle
+        else:
+            start, left = middle, left - before
+    return end
 
 
 def _first_lines(text: str, number: int) -> str:

@@ -9,7 +9,7 @@ reference is only ever compared with hashes of references that were given out; n
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +19,11 @@ from stores.names import mint_letters
 #: it is repeated without bound, so it gives up on a long text at once.
 _REFERENCE: Final = re.compile(r"([a-z]{1,8})-([1-9][0-9]{0,9})-([a-z2-7]{10})(?:\.([a-z0-9]{1,8}))?\Z")
 #: Whatever a reader might take for one, wherever it stands.
-_ALIKE: Final = re.compile(r"(?:[a-z]{1,8}-[1-9][0-9]{0,9}-)([a-z2-7]{10})(?:\.[a-z0-9]{1,8})?")
+_ALIKE: Final = re.compile(
+    r"(?<![A-Za-z0-9-])[a-z]{1,8}-[1-9][0-9]{0,9}-[a-z2-7]{10}(?:\.[a-z0-9]{1,8})?(?![A-Za-z0-9-])"
+)
+#: A hyphen to whoever reads it (U+2011), and in no reference.
+_OTHER_HYPHEN: Final = "\u2011"
 _SUFFIX: Final = re.compile(r"\.([A-Za-z0-9]{1,8})\Z")
 _WORDS: Final = re.compile(r"[a-z]+")
 _HINT_CHARS: Final = 8
@@ -55,18 +59,18 @@ def parse_reference(text: object) -> Reference | None:
     return Reference(hint=hint, number=int(number), tag=tag, suffix=suffix or "")
 
 
-def without_references(text: str, *, known: Collection[str] = ()) -> str:
+def without_references(text: str, *, is_known: Callable[[str], bool]) -> str:
     """
     Take away what makes a reference, so that nobody else's words can pass for a pointer of ours.
 
     :param text: A text with something in it that a tool returned.
-    :param known: The references that stand in it by right; they stay.
-    :returns: The text, in which of each other one `…` stands in place of the random part. It is no longer than before.
+    :param is_known: Whether a reference leads somewhere, and so may stay: a tool may pass on one of the session's own.
+    :returns: The text, in which each other one has hyphens that no reference has. It reads the same, and is as long.
     """
 
     def broken(found: re.Match[str]) -> str:
         whole = found.group()
-        return whole if whole in known else whole.replace(found.group(1), "…")
+        return whole if is_known(whole) else whole.replace("-", _OTHER_HYPHEN)
 
     return _ALIKE.sub(broken, text)
 

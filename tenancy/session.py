@@ -1,7 +1,7 @@
 """A session: one room, open to one user of one tenant. Everything in it is reached through this handle and no other."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -16,8 +16,9 @@ from tenancy.reading import Page, Reader, Result
 from tenancy.references import parse_reference
 from tenancy.scope import Scope
 from tenancy.seam.binding import SessionStore, unbound_context
-from tenancy.seam.pointers import META_KEY, OFFLOADED
+from tenancy.seam.pointers import original_of
 from tenancy.translation import translated
+from tenancy.unwanted import Unwanted
 from tenancy.writing import write
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Session:
         self._opened = opened
         self._reader = Reader(backend, opened.ids, scope)
         self._closed = False
+        self._unwanted = Unwanted(self.delete)
 
     @property
     def store(self) -> "ToolResultStore":
@@ -85,6 +87,7 @@ class Session:
             raise TypeError("A result is a str or bytes.")
         if not isinstance(name, str):
             raise TypeError("A result's name is a str.")
+        self._unwanted.settle()
         with translated():
             # Of two writers that both come after a rotation it does not matter whose look at the keys is kept.
             reference, self._opened = write(
@@ -134,6 +137,16 @@ class Session:
         with translated():
             return self._reader.read_page(reference, offset=offset, line=line, max_chars=max_chars, max_lines=max_lines)
 
+    def result(self, reference: str) -> Result:
+        """
+        Return what is known of one result, without its content.
+
+        :raises ResultNotFound: See `read`, for this and the other errors.
+        """
+        self._require_open()
+        with translated():
+            return self._reader.result(reference)
+
     def results(self) -> Iterator[Result]:
         """
         Go through the readable results, newest first. Read in pages, so results written meanwhile may be missing.
@@ -142,6 +155,7 @@ class Session:
         :raises ResultCorrupt: At a result whose card is damaged.
         """
         self._require_open()
+        self._unwanted.settle()
         return self._listed()
 
     def _listed(self) -> Iterator[Result]:
@@ -187,14 +201,14 @@ class Session:
             not offloaded; its text if it is not a tool result.
         :raises ResultNotFound: If the content is not in this session any more, or was never stored.
         """
-        if message.meta.get(META_KEY) == "notice":
-            raise ResultNotFound("This result was not stored; the message holds a notice in its place.")
-        references = message.meta.get(OFFLOADED)
-        if not references:
-            result = message.tool_call_result
-            return message.text if result is None else result.result
-        contents = [self.read(reference) for reference in references]
-        return contents[0] if len(contents) == 1 else contents
+        return original_of(message, self.read)
+
+    def take_back(self, references: Iterable[str]) -> None:
+        """
+        Delete results that should not have been stored, now or, where the storage is away, before this session's next
+        write or listing through this handle. For hooks.
+        """
+        self._unwanted.add(references)
 
     def run(self, agent: "Agent", messages: "list[ChatMessage]", **kwargs: Any) -> dict[str, Any]:
         """
@@ -244,6 +258,10 @@ class Session:
     async def results_async(self) -> list[Result]:
         """`results` for coroutines, all at once."""
         return await asyncio.to_thread(lambda: list(self.results()))
+
+    async def resolve_async(self, message: "ChatMessage") -> Any:
+        """`resolve` for coroutines."""
+        return await asyncio.to_thread(self.resolve, message)
 
     async def delete_async(self, reference: str) -> None:
         """`delete` for coroutines."""

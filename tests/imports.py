@@ -38,7 +38,7 @@ _ROOMS: Final = {
     "compression": ("tenancy/sealing/segments.py", "tenancy/demo/at_rest.py"),
     "backports": ("tenancy/sealing/segments.py", "tenancy/demo/at_rest.py"),
     "haystack": ("tenancy/seam/*", "tenancy/session.py", "tenancy/events.py", "tenancy/demo/*", _DOCTOR),
-    "jmespath": ("tenancy/seam/paths.py",),
+    "jmespath": ("tenancy/seam/paths.py", "tenancy/seam/path_expressions.py"),
     "regex": ("tenancy/seam/graphemes.py", "tenancy/seam/patterns.py"),
     "tiktoken": ("tenancy/seam/tokens.py",),
     "typer": ("tenancy/cli/*", "tenancy/demo/*"),

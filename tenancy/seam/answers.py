@@ -9,6 +9,8 @@ from haystack.dataclasses import ChatMessage
 from haystack.token_counters import ApproximateTokenCounter, TokenCounter
 
 from tenancy.errors import KeyDestroyed, ResultCorrupt, ResultNotFound, SessionNotFound, TenancyError
+from tenancy.references import without_references
+from tenancy.seam.notices import printable
 
 NO_SESSION: Final = "This run has no session, so there are no stored results to read."
 
@@ -25,7 +27,10 @@ def as_reference(value: object) -> str | None:
     :param value: Anything.
     :returns: The text, or `None` if it cannot be a reference.
     """
-    return value if isinstance(value, str) and 0 < len(value) <= _MAX_REFERENCE_CHARS else None
+    if not isinstance(value, str) or len(value) > _MAX_REFERENCE_CHARS:
+        return None
+    # Pointers and hints show it in quotes, and models copy those too.
+    return value.strip().strip("'\"`") or None
 
 
 def as_number(value: object) -> int | None:
@@ -77,6 +82,26 @@ def tokens_of(text: str, counter: TokenCounter) -> int:
         return math.ceil(counter.count(messages))
     except Exception:  # noqa: BLE001 - somebody's own, in which a mistake must not make every result unreadable
         return ApproximateTokenCounter().count(messages)
+
+
+def within(text: str, *, budget: int, counter: TokenCounter) -> str:
+    """
+    Cut a text so that it fits into a budget of tokens, if it does not.
+
+    :param text: An answer.
+    """
+    length = longest_fitting(lambda count: text[:count], length=len(text), budget=budget, counter=counter)
+    return text[:length]
+
+
+def one_line(text: str, *, limit: int) -> str:
+    """
+    Make a label of a tool's words: one short line of valid Unicode in which nothing looks like a reference.
+
+    :param text: What a tool is called, or what it said of a file.
+    :param limit: How many characters at most.
+    """
+    return without_references(" ".join(printable(text).split())[:limit], is_known=lambda _: False)
 
 
 def longest_fitting(compose: Callable[[int], str], *, length: int, budget: int, counter: TokenCounter) -> int:

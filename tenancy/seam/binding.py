@@ -6,11 +6,12 @@ context variable that our hooks set around the call and reset after it, so nothi
 generator or a dependency.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from haystack.components.agents.state import State
 from haystack.core.serialization import default_to_dict
@@ -22,6 +23,10 @@ from tenancy.events import Event, emit, facts_of
 
 if TYPE_CHECKING:
     from tenancy.session import Session
+
+
+#: The key that `ToolResultOffloadCompactor` makes: the tool's name between a word and a UUID.
+_COMPACTED: Final = re.compile(r"compacted_(.+)_[0-9a-f]{32}(?![0-9a-f])", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,21 @@ def report_foreign(binding: Binding) -> None:
         emit("foreign_session", session=scope)
 
 
+def holds(session: "Session | None", reference: str) -> bool:
+    """
+    Tell whether a result is to be had in a session under a reference; not, where that cannot be found out now.
+
+    :param reference: Any text.
+    """
+    if session is None:
+        return False
+    try:
+        session.result(reference)
+    except TenancyError:
+        return False
+    return True
+
+
 class SessionStore(ToolResultStore):
     """
     One session as Haystack's `ToolResultStore`. The handle that goes into `hook_context`.
@@ -163,18 +183,19 @@ class SessionStore(ToolResultStore):
         """The session, or `None` if this handle was revived from its serialised form."""
         return self._session
 
-    def write(self, *, key: str, content: str | bytes) -> str:
+    def write(self, *, key: str, content: str | bytes, tool: str | None = None) -> str:
         """
         Store a result and return its reference.
 
         :param key: What the hook calls the result. Hostile text: it is sealed with the content and never a path.
         :param content: Text or bytes. Read back as exactly that.
+        :param tool: The tool's name where it is known for sure. Haystack itself does not say.
         :raises NoActiveSession: If this handle was revived from its serialised form.
         :raises TenancyError: Whatever `Session.write` raises. An event `not_stored` tells the operator.
         """
         session = self._live()
         try:
-            return session.write_result(content, name=key)
+            return session.write_result(content, name=key, tool=tool)
         except TenancyError as error:
             emit("not_stored", session=session.scope.short_hash, **facts_of(error))
             raise
@@ -238,7 +259,9 @@ class RoutedStore(ToolResultStore):
         if binding.session is None:
             emit(binding.refused_as or "unbound")
             raise NoActiveSession
-        reference = SessionStore(binding.session).write(key=key, content=content)
+        found = _COMPACTED.match(key) if binding.written is not None else None
+        tool = found[1] if found is not None else None
+        reference = SessionStore(binding.session).write(key=key, content=content, tool=tool)
         if binding.written is not None:
             binding.written.append(reference)
         return reference

@@ -1,7 +1,6 @@
 """The `before_llm` hook: old results move into the session, or away, before the context window is full."""
 
 import warnings
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from haystack.components.agents.state import State, replace_values
@@ -11,10 +10,10 @@ from haystack.hooks.compaction import CompactionHook, ToolResultOffloadCompactor
 from haystack.token_counters import TokenCounter
 from haystack.utils.experimental import ExperimentalWarning
 
-from tenancy.errors import TenancyError
 from tenancy.events import emit
 from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
-from tenancy.seam.pointers import META_KEY, OFFLOADED, finished, read_back_removed
+from tenancy.seam.parts import with_plain_labels
+from tenancy.seam.pointers import META_KEY, OFFLOADED, finished, read_back_removed, replaced
 from tenancy.seam.state_view import StateView
 from tenancy.seam.tokens import SafeTokenCounter
 from tenancy.seam.tools import read_tool_of
@@ -77,7 +76,7 @@ class SessionCompactionHook:
         if session is None or read_tool_of(state) is None:
             return
         messages: list[ChatMessage] = state.data.get("messages") or []
-        disguised = [_disguised(message) if META_KEY in message.meta else message for message in messages]
+        disguised = [_disguised(message) for message in messages]
         originals = {id(new): old for new, old in zip(disguised, messages, strict=True)}
         view = StateView(state, messages=disguised)
         written: list[str] = []
@@ -133,10 +132,13 @@ def _content(message: ChatMessage) -> Any:
 
 
 def _disguised(message: ChatMessage) -> ChatMessage:
-    # The offload compactor leaves alone what is offloaded already. A read-back is, and a notice must not be.
     result = message.tool_call_result
     if result is None:
         return message
+    if META_KEY not in message.meta:
+        # Their labels go into the pointer.
+        return message if isinstance(result.result, str) else replaced(message, with_plain_labels(result.result))
+    # The offload compactor leaves alone what is offloaded already. A read-back is, and a notice must not be.
     return ChatMessage.from_tool(
         tool_result=result.result, origin=result.origin, error=result.error, meta={**message.meta, OFFLOADED: ["-"]}
     )
@@ -145,7 +147,4 @@ def _disguised(message: ChatMessage) -> ChatMessage:
 def _forget(session: "Session", written: list[str], *, kept: list[ChatMessage]) -> None:
     # Haystack drops a pointer that would be longer than its result, and the parts before one that failed.
     referenced = {reference for message in kept for reference in message.meta.get(OFFLOADED) or ()}
-    for reference in written:
-        if reference not in referenced:
-            with suppress(TenancyError):
-                session.delete(reference)
+    session.take_back(reference for reference in written if reference not in referenced)

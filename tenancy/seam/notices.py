@@ -1,6 +1,7 @@
 """What the model reads in place of a result that could not be stored."""
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from haystack.dataclasses import FileContent, ImageContent, TextContent
@@ -45,22 +46,31 @@ def printable(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text)
 
 
-def notice(content: ToolCallResultContentT, error: BaseException, *, show: bool = True) -> str:
+def notice(
+    content: ToolCallResultContentT,
+    error: BaseException,
+    *,
+    show: bool = True,
+    is_known: Callable[[str], bool] = lambda _: False,
+) -> str:
     """
     Say that a result was not stored, why, and what the model can do, with its head and tail.
 
     :param content: The result: a text, or a list of parts.
     :param error: Why it was not stored. Its message is not shown: only what kind of error it is.
     :param show: Whether to show anything of the content.
+    :param is_known: Whether a reference in the content leads somewhere, and so may be shown as it is.
     :returns: At most `MAX_NOTICE_CHARS` characters of valid Unicode.
     """
     why, advice = _reason(error)
     parts: list[_Part] = [TextContent(text=content)] if isinstance(content, str) else list(content)
     text = "\n".join(part.text for part in parts if isinstance(part, TextContent))
-    lines = [f"[Not stored: {why}. {advice}]", _described(parts)]
+    lines = [_described(parts)]
     if show and text:
         lines.append(_shortened(text))
-    return "\n".join(lines)[:MAX_NOTICE_CHARS]
+    # Nothing in it may look like what one reads stored results with and cannot.
+    shown = without_references(printable("\n".join(lines)), is_known=is_known)
+    return f"[Not stored: {why}. {advice}]\n{shown}"[:MAX_NOTICE_CHARS]
 
 
 def _reason(error: BaseException) -> tuple[str, str]:
@@ -94,18 +104,13 @@ def _label(part: _Part) -> str:
         return f"text ({len(part.text)} characters)"
     payload, fallback = (part.base64_image, "image") if isinstance(part, ImageContent) else (part.base64_data, "file")
     # Four characters of base64 are three bytes; decoding a large image only to count it would be waste.
-    label = " ".join(_shown(part.mime_type or fallback).split())[:_MAX_LABEL_CHARS]
+    label = " ".join((part.mime_type or fallback).split())[:_MAX_LABEL_CHARS]
     return f"{label} (about {len(payload) * 3 // 4} bytes, not shown)"
 
 
 def _shortened(text: str) -> str:
     if len(text) <= _HEAD_CHARS + _TAIL_CHARS:
-        return f"All of it:\n{_shown(text)}"
+        return f"All of it:\n{text}"
     head, tail = head_of(text, _HEAD_CHARS), tail_of(text, _TAIL_CHARS)
     omitted = len(text) - len(head) - len(tail)
-    return f"Its beginning:\n{_shown(head)}\n[{omitted} characters left out. Its end:]\n{_shown(tail)}"
-
-
-def _shown(text: str) -> str:
-    # None of it is stored, so nothing in it may look like what one reads stored results with.
-    return without_references(printable(text))
+    return f"Its beginning:\n{head}\n[{omitted} characters left out. Its end:]\n{tail}"

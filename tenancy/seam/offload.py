@@ -1,6 +1,5 @@
 """The `after_tool` hook: results go into the session, or the model reads why not."""
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from haystack.components.agents.state import State, replace_values
@@ -11,7 +10,7 @@ from haystack.hooks.tool_result_offloading.types import OffloadPolicy, ToolResul
 
 from tenancy.errors import ConfigurationError, NoActiveSession, TenancyError
 from tenancy.events import emit, facts_of
-from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound
+from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound, holds
 from tenancy.seam.notices import notice
 from tenancy.seam.parts import media_types, text_or_parts, with_plain_labels
 from tenancy.seam.pointers import META_KEY, finished, replaced
@@ -115,7 +114,8 @@ class SessionOffloadHook:
         if self.on_failure == "stop":
             state.set("stop_run", STOP_REASON)
         try:
-            text = notice(content, error, show=self.hook.preview_chars > 0)
+            show = self.hook.preview_chars > 0
+            text = notice(content, error, show=show, is_known=lambda each: holds(binding.session, each))
         except Exception:  # noqa: BLE001 - parts whose fields are not what they should be; the run goes on all the same
             text = notice("", error, show=False)
         return replaced(message, text, kind="notice")
@@ -171,11 +171,8 @@ class _Recorder(ToolResultStore):
         self.failure = self.failure or error
 
     def undo(self) -> None:
-        for reference in self._references:
-            # What cannot be deleted now is unreferenced, charged to its session, and goes with it.
-            with suppress(TenancyError):
-                if self._session is not None:
-                    self._session.delete(reference)
+        if self._session is not None:
+            self._session.take_back(self._references)
 
 
 class _LivePolicy(OffloadPolicy):

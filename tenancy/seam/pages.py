@@ -11,12 +11,12 @@ from haystack.token_counters import TokenCounter
 
 from tenancy.errors import ResultNotFound
 from tenancy.reading import page_of
-from tenancy.seam.answers import as_number, as_reference, longest_fitting
+from tenancy.seam.answers import as_number, as_reference, longest_fitting, one_line
 from tenancy.seam.notices import printable
 from tenancy.seam.paths import MAX_JSON_CHARS, NoPart, part_of
 
 if TYPE_CHECKING:
-    from tenancy.reading import Page
+    from tenancy.reading import Page, Result
     from tenancy.session import Session
 
 #: English takes about 4.4 characters for a token, code 3, so this is enough to fill a page.
@@ -31,6 +31,12 @@ _FILE_TYPES: Final = (
     f"{_OFFICE}presentationml.presentation",
     f"{_OFFICE}spreadsheetml.sheet",
 )
+_BY_SUFFIX: Final = {
+    **dict(zip(("png", "jpg", "gif", "webp"), _IMAGE_TYPES, strict=True)),
+    "jpeg": "image/jpeg",
+    **dict(zip(("pdf", "docx", "pptx", "xlsx"), _FILE_TYPES, strict=True)),
+    "json": "application/json",
+}
 #: Larger ones are described: a request to a model has to hold them.
 _MAX_PART_BYTES: Final = 20 * 2**20
 
@@ -76,11 +82,12 @@ class Reader:
             except NoPart as why:
                 return self._fitted(str(why), lambda text: text)
             # The path itself would take many tokens, and quotes in it the model's time.
-            return self._page(page, what="part", again=lambda rest: f"the same with {rest}", lines=lines)
+            instead = " and no line" if "line" in place else ""
+            return self._page(page, what="part", again=f"the same with {{}}{instead}".format, lines=lines)
         try:
             page = session.read_page(wanted, max_chars=max_chars, **place)
         except ValueError:
-            return self._described(session.read(wanted), reference=wanted)
+            return self._described(session.result(wanted), session.read(wanted))
         return self._page(page, what="result", again=lambda rest: f"{name}(reference='{wanted}', {rest})", lines=lines)
 
     def _page(self, page: "Page", *, what: str, again: Callable[[str], str], lines: int | None) -> str:
@@ -101,18 +108,21 @@ class Reader:
         length = longest_fitting(shown, length=len(text), budget=self.page_tokens, counter=self.counter)
         return shown(_at_a_line_end(text, length))
 
-    def _described(self, content: str | bytes, *, reference: str) -> Answer:
-        # The suffix of a reference is the key's, and Haystack gives it one that fits the media type.
-        media_type = mimetypes.guess_type(f"result.{reference.rpartition('.')[2]}")[0] if "." in reference else None
-        about = f"[{media_type or 'binary data'}, {len(content)} bytes]"
+    def _described(self, result: "Result", content: str | bytes) -> Answer:
+        media_type = _media_type(result)
+        about = f"[{one_line(media_type, limit=80) or 'binary data'}, {len(content)} bytes]"
         if isinstance(content, bytes) and 0 < len(content) <= _MAX_PART_BYTES:
             payload = base64.b64encode(content).decode()
             if self.images and media_type in _IMAGE_TYPES:
                 image = ImageContent(base64_image=payload, mime_type=media_type, validation=False)
                 return [TextContent(text=about), image]
             if self.files and media_type in _FILE_TYPES:
-                file = FileContent(base64_data=payload, mime_type=media_type, filename=reference, validation=False)
+                file = FileContent(
+                    base64_data=payload, mime_type=media_type, filename=result.reference, validation=False
+                )
                 return [TextContent(text=about), file]
+        if media_type == "application/json":
+            return f"{about}\nIt can be read with a path; @ is all of it."
         return f"{about}\nIt cannot be read as text."
 
 
@@ -153,13 +163,24 @@ def _at_a_line_end(text: str, length: int) -> int:
     return line_end + 1 if line_end >= 0 else length
 
 
+def _media_type(result: "Result") -> str:
+    """Return what kind of file a result is, as the tool said, or else by the suffix; `""` if neither tells."""
+    said = (result.media_type or "").partition(";")[0].strip().lower()
+    said = {"image/jpg": "image/jpeg"}.get(said, said)
+    suffix = result.reference.rpartition(".")[2] if "." in result.reference else ""
+    if said in ("", "application/octet-stream"):
+        # Python's own table differs from machine to machine.
+        return _BY_SUFFIX.get(suffix) or mimetypes.guess_type(f"result.{suffix}")[0] or said
+    return said
+
+
 def _json_text(session: "Session", reference: str) -> str:
     """Return a whole text in which to look for a part, or the text of a file."""
     try:
         page = session.read_page(reference, max_chars=MAX_JSON_CHARS)
     except ValueError:
         content = session.read(reference)
-        text = content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+        text = content.decode("utf-8-sig", "replace") if isinstance(content, bytes) else content
         is_whole = len(text) <= MAX_JSON_CHARS
     else:
         text, is_whole = page.text, page.next_offset is None

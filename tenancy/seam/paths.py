@@ -7,55 +7,34 @@ doublings, so what could grow beyond its input is refused before, and what merel
 
 import json
 import time
-from math import prod
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
-import jmespath
-from jmespath.parser import Parser
-from jmespath.visitor import TreeInterpreter
+from jmespath.exceptions import JMESPathTypeError
+from jmespath.functions import Functions, signature
+from jmespath.visitor import Options, TreeInterpreter
+
+from tenancy.seam.path_expressions import NotUsable, Path
 
 _MAX_PATH_CHARS: Final = 500
-#: Of a JSON result, and of a part. Parsing takes the interpreter for itself: some 50 milliseconds at this size.
+#: Of a JSON result, and of a part.
 MAX_JSON_CHARS: Final = 4 * 2**20
+#: How many values a JSON result may hold. Parsing takes the interpreter for itself: some 50 milliseconds for so many.
+_MAX_VALUES: Final = 200_000
+#: How many values the evaluation of a path may make, by what the expression says and by how many there are.
+_MAX_MADE: Final = 2_000_000
+#: How many values two things may have that are compared: that is one step, in which nobody looks at the clock.
+_MAX_COMPARED: Final = 1_000
 #: How much processor time finding a part and writing it out may take, each.
 _SECONDS: Final = 0.5
-#: How many times as much as the result the answer may hold, by what the expression says.
-_MAX_GROWTH: Final = 32
-#: What these return is one value, whatever they are given.
-_SINGLE: Final = (
-    "abs",
-    "avg",
-    "ceil",
-    "contains",
-    "ends_with",
-    "floor",
-    "length",
-    "starts_with",
-    "sum",
-    "to_number",
-    "type",
-)
-#: And these return what they are given, or parts of it. `join` and `to_string`, which are in neither, make strings that
-#: grow with each use.
-_OTHERS: Final = (
-    "keys",
-    "map",
-    "max",
-    "max_by",
-    "merge",
-    "min",
-    "min_by",
-    "not_null",
-    "reverse",
-    "sort",
-    "sort_by",
-    "to_array",
-    "values",
-)
 #: How many pieces of JSON are written between two looks at the clock.
 _PIECES: Final = 4096
 _SHOWN_KEYS: Final = 20
 _SHOWN_KEY_CHARS: Final = 40
+#: What has a part that comes first, from which the rest of it goes on.
+_CHAINS: Final = ("subexpression", "index_expression", "pipe", "projection", "value_projection", "filter_projection")
+_NOT_JSON: Final = "This result is not JSON. Read it without a path."
+_QUOTES: Final = "In a path texts stand in single quotes, and numbers, true, false and null in backticks: [?id==`7`]."
 
 
 class NoPart(Exception):
@@ -72,83 +51,116 @@ def part_of(document: str, path: object) -> str:
     """
     if not isinstance(path, str) or not 0 < len(path) <= _MAX_PATH_CHARS:
         raise NoPart(f"path must be a JMESPath expression of 1 to {_MAX_PATH_CHARS} characters.")
-    expression = _parsed(path.strip())
     try:
-        value = json.loads(document)
+        expression = Path(path)
+    except NotUsable as why:
+        raise NoPart(f"{why} {_QUOTES} Others: items[0].name, items[*].[id, name], keys(@), length(items).") from None
+    values = sum(map(document.count, ",[{"))
+    if values > _MAX_VALUES:
+        raise NoPart(f"A path reaches into results of at most {_MAX_VALUES} values. Search this one instead.")
+    try:
+        value = json.loads(document.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
-        raise NoPart("This result is not JSON. Read it without a path, or search it.") from None
-    try:
-        found = _Bounded().visit(expression, value)
-    except TimeoutError:
-        raise NoPart("Finding that part took too long. Use a simpler path.") from None
-    except Exception:  # noqa: BLE001 - the library has errors of its own, and lets through many of Python's
-        raise NoPart(f"The path does not fit the result. {_outline(value)}") from None
-    if found is None:
-        raise NoPart(f"Nothing is at that path. {_outline(value)}")
+        raise NoPart(_NOT_JSON) from None
+    if values * expression.growth > _MAX_MADE:
+        raise NoPart("That path would make too much of this result. Select less at once.")
+    found = _found(expression.node, value)
+    if found == [] and "?" in path:
+        raise NoPart(f"[]: nothing fits the filter. {_QUOTES}")
     return found if isinstance(found, str) else _written(found)
 
 
-def _parsed(path: str) -> Any:
-    # Many a model writes JSONPath, which begins with what is no JMESPath.
-    for start in ("$.", "$"):
-        path = path.removeprefix(start)
+def _found(node: Any, value: Any) -> Any:
+    interpreter, nothing = _Bounded(), None
     try:
-        expression = jmespath.compile(path or "@").parsed
-        growth = _growth(expression)
-    except Exception:  # noqa: BLE001 - likewise
-        growth, expression = _MAX_GROWTH + 1, None
-    finally:
-        # The library keeps what it parsed for the whole process, and that is what somebody looked for.
-        Parser.purge()
-    if growth > _MAX_GROWTH:
-        raise NoPart(
-            "path is not a JMESPath expression that can be used here. Examples: items[0].name, "
-            "items[?kind=='a'].[id, name], keys(@), length(items). There is no join and no to_string."
-        )
-    return expression
+        found = interpreter.visit(node, value)
+        if found is None and not _is_null(interpreter, node, value):
+            nothing = NoPart(f"Nothing is at that path. {_deepest(interpreter, node, value)}")
+    except TimeoutError:
+        raise NoPart("Finding that part took too long. Use a simpler path.") from None
+    except JMESPathTypeError as error:
+        what = f"{error.function_name}() was given {error.actual_type}"
+        raise NoPart(f"The path does not fit the result: {what}. {_outline(value)}") from None
+    except Exception:  # noqa: BLE001 - the library has errors of its own, and lets through many of Python's
+        raise NoPart(f"The path does not fit the result. {_outline(value)}") from None
+    if nothing is not None:
+        raise nothing
+    return found
 
 
-def _growth(node: Any) -> int:
-    """Return how many times as many values as there were an expression may make. Refuse what has no bound."""
-    kind, children, name = node["type"], node.get("children", []), node.get("value")
-    if kind == "literal":
-        return _size(name)
-    if kind == "slice":
-        return 1
-    if kind == "function_expression" and name not in (*_SINGLE, *_OTHERS):
-        raise ValueError
-    parts = [_growth(child) for child in children]
-    if kind in ("comparator", "not_expression") or (kind == "function_expression" and name in _SINGLE):
-        growth = 1
-    elif kind in ("multi_select_list", "multi_select_dict") or name in ("merge", "to_array"):
-        growth = 1 + sum(parts)
-    elif kind in ("and_expression", "or_expression"):
-        growth = max(parts)
-    else:
-        # One after the other: of what the first makes, the next may make more. A filter's condition makes nothing.
-        growth = prod(parts[:2] if kind == "filter_projection" else parts)
-    if growth > _MAX_GROWTH:
-        raise ValueError
-    return growth
+def _is_null(interpreter: "_Bounded", node: Any, value: Any) -> bool:
+    """Whether the last field of a path is there and holds null."""
+    holder, last = value, node
+    if node["type"] == "current":
+        return value is None
+    if node["type"] in ("subexpression", "pipe"):
+        holder, last = interpreter.visit(_beginning(node), value), node["children"][-1]
+    return last["type"] == "field" and isinstance(holder, dict) and last["value"] in holder
 
 
-def _size(value: Any) -> int:
-    if isinstance(value, dict):
-        return 1 + sum(_size(each) for each in value.values())
-    return 1 + sum(_size(each) for each in value) if isinstance(value, list) else 1
+def _deepest(interpreter: "_Bounded", node: Any, value: Any) -> str:
+    """Describe what the longest beginning of a path leads to."""
+    while node["type"] in _CHAINS:
+        node = _beginning(node)
+        found = interpreter.visit(node, value)
+        if found is not None and node["type"] not in ("identity", "current"):
+            return f"What comes before it is there. {_outline(found)}"
+    return _outline(value)
+
+
+def _beginning(node: Any) -> Any:
+    """Return the tree of a path without its last step."""
+    children = node["children"]
+    return {**node, "children": children[:-1]} if node["type"] == "subexpression" and len(children) > 2 else children[0]
+
+
+class _Comparing(Functions):
+    """The functions of the library, of which one compares."""
+
+    @signature({"types": ["array", "string"]}, {"types": []})
+    def _func_contains(self, subject: Any, search: Any) -> bool:
+        if isinstance(search, dict | list):
+            # Each element would be compared with it.
+            raise TimeoutError
+        return search in subject
+
+
+def _carefully(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def compared(one: Any, other: Any) -> Any:
+        if isinstance(one, dict | list) and not _is_small(one):
+            raise TimeoutError
+        return compare(one, other)
+
+    return compared
 
 
 class _Bounded(TreeInterpreter):
     """The library's interpreter, which gives up when its time is over."""
 
+    COMPARATOR_FUNC: ClassVar = {
+        name: _carefully(compare) if name in ("eq", "ne") else compare
+        for name, compare in TreeInterpreter.COMPARATOR_FUNC.items()
+    }
+
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Options(custom_functions=_Comparing()))
         self._until = time.thread_time() + _SECONDS
 
     def visit(self, node: Any, *args: Any, **kwargs: Any) -> Any:
         if time.thread_time() > self._until:
             raise TimeoutError
         return super().visit(node, *args, **kwargs)
+
+
+def _is_small(value: Any) -> bool:
+    left, waiting = _MAX_COMPARED, [value]
+    while waiting and left > 0:
+        each = waiting.pop()
+        if isinstance(each, dict | list):
+            left -= len(each)
+            if left > 0:
+                waiting.extend(each.values() if isinstance(each, dict) else each)
+    return left > 0
 
 
 def _written(value: Any) -> str:

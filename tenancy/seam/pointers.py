@@ -1,11 +1,14 @@
 """The messages that stand in place of results: Haystack's pointers, made bounded, and marks of ours."""
 
+from collections.abc import Callable
 from typing import Any
 
 from haystack.components.agents.state import State
 from haystack.dataclasses import ChatMessage, TextContent
 
+from tenancy.errors import ResultNotFound
 from tenancy.references import parse_reference, without_references
+from tenancy.seam.binding import binding_of, holds
 from tenancy.seam.graphemes import head_of
 from tenancy.seam.notices import printable
 from tenancy.seam.tools import read_tool_of
@@ -35,8 +38,9 @@ def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars:
     if result is None or tool is None or not isinstance(result.result, str):
         return pointer
     text = printable(_in_whole_graphemes(result.result, content, preview_chars=preview_chars))
-    # A preview is the tool's words, which may look like a pointer.
-    text = without_references(text, known=pointer.meta.get(OFFLOADED) or ())
+    # A preview is the tool's words, which may look like a pointer. What it stands for was written a moment ago.
+    own, session = pointer.meta.get(OFFLOADED) or (), binding_of(state).session
+    text = without_references(text, is_known=lambda each: each in own or holds(session, each))
     limit = _MAX_LISTED_PARTS * (preview_chars + _MAX_LINE_CHARS)
     if len(text) > limit:
         # At the end of a line, so that no reference is cut in two. Every part is stored and can be listed.
@@ -44,7 +48,24 @@ def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars:
         lister = read_tool_of(state, "list")
         where = f"; see {lister.name}()" if lister is not None else ""
         text = f"{text[: cut if cut > 0 else limit]}\n[more parts are stored and not shown here{where}]"
-    return replaced(pointer, f"{text}\nRead it with {tool.name}(reference).")
+    part = f", or a part of its JSON with {tool.name}(reference, path)" if _looks_like_json(content) else ""
+    return replaced(pointer, f"{text}\nRead it with {tool.name}(reference){part}.")
+
+
+def original_of(message: ChatMessage, read: Callable[[str], Any]) -> Any:
+    """
+    Return the content behind a message. See `Session.resolve`.
+
+    :param read: Reads one stored result.
+    """
+    if message.meta.get(META_KEY) == "notice":
+        raise ResultNotFound("This result was not stored; the message holds a notice in its place.")
+    references = message.meta.get(OFFLOADED)
+    if not references:
+        result = message.tool_call_result
+        return message.text if result is None else result.result
+    contents = [read(reference) for reference in references]
+    return contents[0] if len(contents) == 1 else contents
 
 
 def read_back_removed(message: ChatMessage, state: State) -> ChatMessage:
@@ -60,8 +81,15 @@ def read_back_removed(message: ChatMessage, state: State) -> ChatMessage:
     reference = parse_reference(result.origin.arguments.get("reference"))
     if reference is None:
         return message
-    text = f"[Removed to free up context. It is still stored: {tool.name}(reference='{reference}').]"
+    text = f"[Removed to free up context. Read it again with {tool.name}(reference='{reference}').]"
     return replaced(message, text)
+
+
+def _looks_like_json(content: Any) -> bool:
+    if not isinstance(content, str):
+        return False
+    first, last = content[:100].lstrip()[:1], content[-100:].rstrip()[-1:]
+    return first + last in ("{}", "[]")
 
 
 def _in_whole_graphemes(text: str, content: Any, *, preview_chars: int) -> str:

@@ -78,14 +78,18 @@ class Scan:
     One search.
 
     :param one_only: Whether only one result is searched, of which it is told if it cannot be read.
+    :param start: The character of it to begin at.
     """
 
-    def __init__(self, session: "Session", finder: Finder, *, one_only: bool) -> None:
+    def __init__(self, session: "Session", finder: Finder, *, one_only: bool, start: int = 0) -> None:
         self._session = session
         self._finder = finder
         self._one_only = one_only
         self._left = _MAX_SCANNED_CHARS
+        self._start = start
         self._reached = 0
+        #: Where the newest match begins.
+        self.newest = 0
         self.limitation = ""
 
     def matches(self, references: Iterator[str]) -> Iterator[str]:
@@ -97,9 +101,10 @@ class Scan:
             try:
                 yield from self._in_one(reference)
             except TimeoutError:
+                less = "make the pattern simpler" if self._one_only else "name one result"
                 self.limitation = (
                     f" The search took too long and stopped in '{reference}' behind offset {self._reached}; "
-                    "name one result, or search for a plain text."
+                    f"{less}, or search for a plain text."
                 )
                 return
             except (ResultNotFound, ResultCorrupt, KeyDestroyed):
@@ -109,9 +114,10 @@ class Scan:
                 self.limitation = " Some results could not be read."
 
     def _in_one(self, reference: str) -> Iterator[str]:
-        offset, line, searched_to, size = 0, 1, 0, _WINDOW_CHARS
+        offset, line, searched_to, size = self._start, 0, self._start, _WINDOW_CHARS
         while True:
             page = self._session.read_page(reference, offset=offset, max_chars=size)
+            line = line or page.line
             length, self._reached = len(page.text), searched_to
             is_last = offset + length >= page.total_chars or not length
             # An empty match may begin where the text ends.
@@ -124,7 +130,7 @@ class Scan:
                     step, settled = max(0, start - self._finder.overlap), start
                     next_size = size if step else size * 4
                     break
-                at = line + page.text.count("\n", 0, start)
+                at, self.newest = line + page.text.count("\n", 0, start), offset + start
                 yield _match(reference, page.text, (start, end), line=at, offset=offset)
                 searched_to = offset + max(end, start + 1)
             searched_to = max(searched_to, offset + settled)

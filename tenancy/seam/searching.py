@@ -1,5 +1,6 @@
 """`search_result` and `list_results`: finding a stored result, or a place in one."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING, Final
 from haystack.token_counters import TokenCounter
 
 from tenancy.errors import ResultNotFound
-from tenancy.seam.answers import as_number, as_reference, longest_fitting
-from tenancy.seam.notices import printable
-from tenancy.seam.scanning import Scan, finder_for
+from tenancy.seam.answers import as_number, as_reference, longest_fitting, one_line, within
+from tenancy.seam.scanning import Finder, Literal, Scan, finder_for
 
 if TYPE_CHECKING:
     from tenancy.reading import Result
     from tenancy.session import Session
 
+#: What is rare in texts that one looks for, and frequent in patterns.
+_LIKE_A_PATTERN: Final = re.compile(r"[|^$]|\.[*+?]|\\[a-zA-Z]|\[[^\]]+\]|\([^)]*\)")
 _MAX_QUERY_CHARS: Final = 500
 _MAX_MATCHES: Final = 20
 _RESULTS_A_PAGE: Final = 20
@@ -35,7 +37,14 @@ class Searcher:
     page_tokens: int
 
     def search(
-        self, session: "Session", *, query: object, reference: object, is_pattern: object, read_name: str
+        self,
+        session: "Session",
+        *,
+        query: object,
+        reference: object,
+        is_pattern: object,
+        offset: object,
+        read_name: str,
     ) -> str:
         """
         Return the places where a text occurs: literally, upper and lower case alike; or a regular expression matches.
@@ -44,6 +53,7 @@ class Searcher:
         :param query: What the model gave.
         :param is_pattern: What it gave to say that this is a regular expression.
         :param reference: What the model gave; without one every text of the session is searched, newest first.
+        :param offset: What it gave to begin at, in one result.
         :param read_name: The registered name of the tool that reads on.
         :raises TenancyError: Whatever the session raises.
         """
@@ -52,12 +62,23 @@ class Searcher:
         finder = finder_for(query, is_pattern=is_pattern)
         if isinstance(finder, str):
             return finder
-        references = _texts(session) if reference is None else iter([_required(reference)])
-        scan = Scan(session, finder, one_only=reference is not None)
-        matches = list(islice(scan.matches(references), _MAX_MATCHES + 1))
+        is_one = reference not in (None, "")
+        references = iter([_required(reference)]) if is_one else _texts(session)
+        start = as_number(offset) if is_one and offset not in (None, "") else 0
+        if start is None or start < 0:
+            return "offset must be a whole number of characters, 0 or more."
+        scan = Scan(session, finder, one_only=is_one, start=start)
+        try:
+            matches = list(islice(scan.matches(references), _MAX_MATCHES + 1))
+        except ValueError:
+            return "That result is not text. Only texts can be searched."
         if not matches:
-            return f"No match in what was searched.{scan.limitation}" if scan.limitation else "No match."
-        more = " There are more; search for something rarer." if len(matches) > _MAX_MATCHES else ""
+            where = f"No match in what was searched.{scan.limitation}" if scan.limitation else "No match."
+            return where + _advice(query, finder)
+        more = ""
+        if len(matches) > _MAX_MATCHES:
+            goes_on = f"the same with offset={scan.newest} goes on" if is_one else "search for something rarer"
+            more = f" There are more; {goes_on}."
         lines = matches[:_MAX_MATCHES]
         head = f"Read on with {read_name}(reference, offset).{more}{scan.limitation}\n"
         return self._fitted(head, lines, lambda _shown: "[more matches left out]")
@@ -98,7 +119,17 @@ class Searcher:
             shown = lines if count == len(lines) else [*lines[:count], omission(count)]
             return head + "\n".join(shown)
 
-        return compose(longest_fitting(compose, length=len(lines), budget=self.page_tokens, counter=self.counter))
+        count = longest_fitting(compose, length=len(lines), budget=self.page_tokens, counter=self.counter)
+        # Of what is written in few letters and many tokens even one line may be too much.
+        return within(compose(count), budget=self.page_tokens, counter=self.counter)
+
+
+def _advice(query: str, finder: Finder) -> str:
+    """Say what the model may have meant instead, where it found nothing."""
+    if isinstance(finder, Literal):
+        return " It was taken literally; set regex to search for a pattern." if _LIKE_A_PATTERN.search(query) else ""
+    is_cased = query.upper() != query.lower() and "(?i)" not in query
+    return " Upper and lower case differ in a pattern; (?i) in front makes them alike." if is_cased else ""
 
 
 def _required(reference: object) -> str:
@@ -113,9 +144,9 @@ def _texts(session: "Session") -> Iterator[str]:
 
 
 def _line(result: "Result", *, now: datetime) -> str:
-    tool = " ".join(printable(result.tool or "unknown tool").split())[:60]
+    tool = one_line(result.tool or "unknown tool", limit=60)
     size = f"{result.total_chars} characters" if result.kind == "text" else f"{result.size_bytes} bytes"
-    kind = "text" if result.kind == "text" else (result.media_type or "bytes")
+    kind = "text" if result.kind == "text" else one_line(result.media_type or "bytes", limit=60)
     age, left = _span(now - result.created_at), _span(result.expires_at - now)
     return f"{result.reference}  {tool}  {kind}, {size}, {age} old, {left} left"
 

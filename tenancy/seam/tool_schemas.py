@@ -30,7 +30,7 @@ PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
             "lines": {"type": "integer", "minimum": 1, "description": "How many lines at most."},
             "path": {
                 "type": "string",
-                "description": "For JSON: the part to read, in JMESPath, such as items[?id=='a'].name.",
+                "description": "For JSON: the part to read, in JMESPath: items[?id==`7` && kind=='a'].name",
             },
         },
         "required": ["reference"],
@@ -44,6 +44,7 @@ PARAMETERS: Final[dict[Purpose, dict[str, Any]]] = {
                 "description": "Whether query is a regular expression (upper and lower case differ then).",
             },
             "reference": {**_REFERENCE, "description": "The result to search. All of them if left out."},
+            "offset": {"type": "integer", "minimum": 0, "description": "Character of that result to start at."},
         },
         "required": ["query"],
     },

@@ -217,10 +217,11 @@ def _function_of(tool: ReadTool) -> Callable[..., Answer]:
         query: Any = None,
         reference: Any = None,
         regex: Any = False,
+        offset: Any = None,
         **unknown: Any,  # noqa: ARG001
     ) -> Answer:
         def answer(session: "Session") -> Answer:
-            asked = {"query": query, "reference": reference, "is_pattern": regex}
+            asked = {"query": query, "reference": reference, "is_pattern": regex, "offset": offset}
             return searcher.search(session, **asked, read_name=_name_of(state, "read"))
 
         return _answered(state, answer)

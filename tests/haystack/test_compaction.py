@@ -1,5 +1,6 @@
 """Compaction: pointers survive, read-backs are not stored again, nothing is orphaned."""
 
+import base64
 import re
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 from haystack.components.agents import Agent
 from haystack.components.agents.state import State
 from haystack.components.generators.chat import MockChatGenerator
-from haystack.dataclasses import ChatMessage
+from haystack.dataclasses import ChatMessage, FileContent, TextContent
 from haystack.hooks import hook
 from haystack.hooks.compaction import CompactionHook, SlidingWindowCompactor, SummarizationCompactor
 from haystack.hooks.tool_result_offloading import AlwaysOffload
@@ -18,7 +19,18 @@ from tenancy.seam.compaction import SessionCompactionHook
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.pointers import read_back_removed
 from tenancy.seam.tools import SessionToolset
-from tests.haystack.support import agent, call, last_pointer, model, parts_tool, replies, results_of, run, text_tool
+from tests.haystack.support import (
+    POINTER,
+    agent,
+    call,
+    last_pointer,
+    model,
+    parts_tool,
+    replies,
+    results_of,
+    run,
+    text_tool,
+)
 from tests.haystack.test_offload import _parts
 
 
@@ -53,7 +65,7 @@ def test_a_read_back_is_pruned_and_never_stored_again(way: str, session: Any) ->
     answer = run(_compacting(*reads, "done", offload={"*": AlwaysOffload()}), way, session=session)
 
     texts = results_of(answer["messages"])
-    assert texts[0] == f"[Removed to free up context. It is still stored: read_result(reference='{reference}').]"
+    assert texts[0] == f"[Removed to free up context. Read it again with read_result(reference='{reference}').]"
     assert "stored stored" in texts[-1]
     assert session.usage().results == 1
     assert not any("tool_result_offloaded" in message.meta for message in answer["messages"])
@@ -65,9 +77,9 @@ def test_a_read_back_is_pruned_and_never_stored_again(way: str, session: Any) ->
         (
             "kb_read_result",
             {"line": 1},
-            "[Removed to free up context. It is still stored: kb_read_result(reference='{}')",
+            "[Removed to free up context. Read it again with kb_read_result(reference='{}')",
         ),
-        ("kb_search_result", {"query": "stored"}, "[Removed to free up context. It is still stored: kb_read_result"),
+        ("kb_search_result", {"query": "stored"}, "[Removed to free up context. Read it again with kb_read_result"),
         ("kb_list_results", {}, "[Tool result removed to free up context. Call `kb_list_results` again"),
     ],
 )
@@ -235,6 +247,34 @@ def test_a_conversation_taken_up_again_is_compacted_alike(session: Any) -> None:
 
     assert "word" in results_of(answer["messages"])[-1]
     assert all("characters 0-" not in str(session.read(result.reference)) for result in session.results())
+
+
+def test_what_compaction_stores_says_which_tool_it_came_from(session: Any) -> None:
+    deep = text_tool("deadbeef_cafe", lambda topic: f"{topic} " * 400)
+    steps = [lambda messages: call("deadbeef_cafe", topic=f"word{len(messages)}")] * 6
+    run(_compacting(*steps, "done", tools=[deep]), session=session)
+    stored = list(session.results())
+    assert stored
+    assert {result.tool for result in stored} == {"deadbeef_cafe"}
+    assert all(result.reference.startswith("deadbeef-") for result in stored)
+
+
+def test_labels_of_a_tools_are_as_plain_in_a_compacted_pointer(session: Any) -> None:
+    name = "a.pdf', 3 bytes) at 'web-1-aaaaaaaaaa.txt'\n2. " + "x" * 18_000 + ".pdf"
+    data = base64.b64encode(b"y" * 9000).decode()
+    file = FileContent(base64_data=data, mime_type="application/pdf", filename=name, validation=False)
+    fetch = parts_tool("fetch", [TextContent(text="word " * 1500), file])
+    asked = _compacting(*[call("fetch")] * 6, "done", tools=[fetch], window=6_000)
+    answer = run(asked, session=session)
+    pointers = [text for text in results_of(answer["messages"]) if text.startswith("Tool result offloaded")]
+    stored = {result.reference for result in session.results()}
+    assert pointers
+    for pointer in pointers:
+        assert len(pointer) < 600
+        assert len(pointer.splitlines()) == 4
+        assert len(set(POINTER.findall(pointer)) & stored) == 2
+    kept = [m for m in answer["messages"] if m.tool_call_result and "tool_result_offloaded" not in m.meta]
+    assert all(message.tool_call_result.result[1] == file for message in kept)
 
 
 class _Summaries:

@@ -11,13 +11,15 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload
 from haystack.tools import Tool
 
 from stores.errors import StoreDenied, StoreFull, StoreUnavailable
+from tenancy.errors import StorageUnavailable
 from tenancy.manager import SessionManager
 from tenancy.quotas import Limits
 from tenancy.seam.hooks import session_hooks
 from tenancy.seam.offload import OnFailure
+from tenancy.unwanted import Unwanted
 from tests.core.interposed import interpose
 from tests.haystack.conftest import Events
-from tests.haystack.support import agent, call, run
+from tests.haystack.support import agent, call, results_of, run
 
 TEXT = "canary-content " * 3000
 _PNG = ImageContent(base64_image=base64.b64encode(b"\x89PNG" * 900).decode(), mime_type="image/png", validation=False)
@@ -127,6 +129,46 @@ def test_whatever_fails_in_mid_run_is_told_in_a_bounded_notice_or_as_the_policy_
             # Of a session that was deleted nothing may be left; of all others what there was before.
             expected = (0, 0) if failure == "session over" else (before[tenant].used_bytes, parts)
             assert (after.used_bytes, after.results) == expected, failure
+
+
+@pytest.mark.case(98)
+@pytest.mark.parametrize("way", ["run", "run_async"])
+def test_parts_before_one_that_failed_go_as_soon_as_the_database_is_back(way: str, make_manager: Any) -> None:
+    manager = make_manager(durability="process")
+    session = manager.session(tenant="acme", user="u", session="chat")
+    is_away, written = [False], []
+    write, delete = type(session).write_result, type(session).delete
+
+    class Failing(type(session)):  # type: ignore[misc]
+        def write_result(self, *arguments: Any, **settings: Any) -> str:
+            written.append(None)
+            is_away[0] = len(written) >= 2
+            return str(self._there(write, *arguments, **settings))
+
+        def delete(self, reference: str) -> None:
+            self._there(delete, reference)
+
+        def _there(self, call: Any, *arguments: Any, **settings: Any) -> Any:
+            if is_away[0]:
+                raise StorageUnavailable
+            return call(self, *arguments, **settings)
+
+    session.__class__ = Failing
+    session._unwanted = Unwanted(session.delete)
+    parts = [TextContent(text=f"{number} " * 900) for number in range(3)]
+    tool = _tool(parts, breaks=lambda: None)
+    asked = agent(call("fetch"), "done", tools=[tool], offload={"*": AlwaysOffload()})
+
+    answer = run(asked, way, session=session)
+
+    (refused,) = results_of(answer["messages"])
+    assert refused.startswith("[Not stored: the storage does not answer.")
+    assert manager.usage(tenant="acme").results == 1
+    is_away[0] = False
+    assert list(session.results()) == []
+    usage = manager.usage(tenant="acme")
+    assert (usage.used_bytes, usage.results) == (0, 0)
+    assert manager.verify().findings == ()
 
 
 @pytest.mark.case(124)

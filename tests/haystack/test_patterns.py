@@ -143,7 +143,7 @@ def test_what_is_no_pattern_or_could_do_harm_is_told(query: str, session: Any) -
     assert tracemalloc.get_traced_memory()[1] < 10 * 2**20
     tracemalloc.stop()
     # Literally it is a text like any other.
-    assert use(session, "search_result", query=query, regex=False) == "No match."
+    assert use(session, "search_result", query=query, regex=False).startswith("No match.")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_the_end_of_a_window_is_not_the_end_of_the_text(session: Any) -> None:
     text = "q" * (window - 1000) + "A" + "q" * 1500 + "B" + "q" * window
     reference = session.write(text, name="x.txt")
     for query in (r"Aq*$", r"Aq*\Z"):
-        assert use(session, "search_result", query=query, reference=reference, regex=True) == "No match."
+        assert use(session, "search_result", query=query, reference=reference, regex=True).startswith("No match.")
     answer = use(session, "search_result", query="Aq*B", reference=reference, regex=True)
     assert offsets(answer) == [window - 1000]
 
@@ -204,7 +204,7 @@ def test_searches_at_the_same_time_do_not_end_each_other(session: Any) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert answers == ["No match."] * 4
+    assert [answer[:9] for answer in answers] == ["No match."] * 4
 
 
 def test_a_pattern_is_looked_for_in_all_results_and_stopped_once(session: Any) -> None:

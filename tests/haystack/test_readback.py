@@ -48,7 +48,7 @@ def test_what_is_read_back_stays_read_back_whatever_its_tool_is_called(way: str,
 
     *old, page, found, listed = results_of(answer["messages"])
     # The compactor has been at work all along, and took away what it must not store.
-    assert any(text.startswith("[Removed to free up context. It is still stored: kb_read_result(") for text in old)
+    assert any(text.startswith("[Removed to free up context. Read it again with kb_read_result(") for text in old)
     assert "stored stored" in page
     assert f"{reference} line 1" in found
     assert reference in listed
@@ -122,7 +122,7 @@ def test_no_question_and_no_text_make_a_search_slow(session: Session) -> None:
 
         # Of this thread alone, so that a busy machine makes no difference. It takes hundredths of a second.
         assert time.thread_time() - started < 2, hard
-        assert answer == "No match."
+        assert answer.startswith("No match.")
 
 
 @given(st.text(max_size=50))

@@ -14,7 +14,7 @@ _NO_SESSION: Final = "This run has no session, so there are no stored results to
 _REMOVED: Final = "[Tool result removed to free up context."
 #: In place of a page of a result, with the reference of that result.
 _STILL_STORED: Final = re.compile(
-    r"\[Removed to free up context\. It is still stored: read_result\(reference='(.*)'\)\.\]"
+    r"\[Removed to free up context\. Read it again with read_result\(reference='(.*)'\)\.\]"
 )
 _UNKNOWN: Final = "There is no such result in this session"
 #: No message that stands for a result is longer.
