@@ -132,7 +132,7 @@ def test_a_request_larger_than_the_window_is_a_failure() -> None:
 @pytest.mark.case(122)
 def test_patterns_without_end_are_asked_beside_a_task_that_looks_at_the_clock() -> None:
     # However busy this machine is: that somebody waits too long on it is for the benchmark itself to say.
-    limits = ("--rounds", "1", "--longest-answer", "60000", "--longest-lag", "60000")
+    limits = ("--rounds", "1", "--longest-answer", "60000", "--longest-lag", "60000", "--longest-path-lag", "60000")
     done = run("patterns", *limits, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     rows = json.loads(done.stdout)

@@ -19,8 +19,10 @@ from tenancy.seam.path_expressions import NotUsable, Path
 _MAX_PATH_CHARS: Final = 500
 #: Of a JSON result, and of a part.
 MAX_JSON_CHARS: Final = 4 * 2**20
-#: How many values a JSON result may hold. Parsing takes the interpreter for itself: some 50 milliseconds for so many.
+#: How many values a JSON result may hold, and how many objects and arrays. Parsing takes the interpreter for itself:
+#: some 50 milliseconds for so many, and more in a process that has much for the garbage collector to look at.
 _MAX_VALUES: Final = 200_000
+_MAX_CONTAINERS: Final = 50_000
 #: How many values the evaluation of a path may make, by what the expression says and by how many there are.
 _MAX_MADE: Final = 2_000_000
 #: How many values two things may have that are compared: that is one step, in which nobody looks at the clock.
@@ -55,9 +57,11 @@ def part_of(document: str, path: object) -> str:
         expression = Path(path)
     except NotUsable as why:
         raise NoPart(f"{why} {_QUOTES} Others: items[0].name, items[*].[id, name], keys(@), length(items).") from None
-    values = sum(map(document.count, ",[{"))
-    if values > _MAX_VALUES:
-        raise NoPart(f"A path reaches into results of at most {_MAX_VALUES} values. Search this one instead.")
+    containers = sum(map(document.count, "[{"))
+    values = containers + document.count(",")
+    if values > _MAX_VALUES or containers > _MAX_CONTAINERS:
+        most = f"{_MAX_VALUES} values and {_MAX_CONTAINERS} objects and arrays"
+        raise NoPart(f"A path reaches into results of at most {most}. Search this one instead.")
     try:
         value = json.loads(document.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
