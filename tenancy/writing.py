@@ -17,6 +17,7 @@ from tenancy.errors import (
     KeyUnavailable,
     QuotaExceeded,
     ResultCorrupt,
+    ResultTooLarge,
     SessionNotFound,
     StorageUnavailable,
 )
@@ -83,8 +84,12 @@ def _write(
     ids, results = opened.ids, backend.catalogue.results
     key_version = opened.session_key.version
     if len(content) >= _ASK_FIRST_BYTES:
-        size = size_of_text(content) if isinstance(content, str) else len(content)
-        results.admit(ids, key_version=key_version, size_bytes=size)
+        # A text has at least so many bytes. How many exactly is known when it is sealed, and asked again then.
+        try:
+            results.admit(ids, key_version=key_version, size_bytes=len(content))
+        except ResultTooLarge as error:
+            size = size_of_text(content) if isinstance(content, str) else len(content)
+            raise ResultTooLarge(limit_bytes=error.limit_bytes, requested_bytes=size) from None
     result_id, hint, tag, suffix = mint_name(), hint_for(tool or _tool_part(name)), mint_tag(), suffix_of(name)
     with backend.session_key(ids, opened.tenant_key, opened.session_key) as key:
         envelope, body = seal(

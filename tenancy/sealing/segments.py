@@ -8,7 +8,7 @@ table of the segments is sealed with the result's card. `docs/format.md` pins bo
 import struct
 import sys
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -16,6 +16,7 @@ from operator import le
 from typing import Final
 
 from tenancy.errors import ResultCorrupt
+from tenancy.sealing.halves import in_two_threads
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -98,7 +99,6 @@ def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], Se
     view = memoryview(data)
     size = len(data)
     is_ascii = len(text) == size
-    compressor = zstd.ZstdCompressor(level=_LEVEL) if compress and size >= _WORTH_TRYING_BYTES else None
     segments: list[bytes | memoryview] = []
     plain_bytes, chars, newlines = [], [], []
     start = 0
@@ -107,16 +107,13 @@ def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], Se
         # Back to the start of a character.
         while end < size and data[end] & 0xC0 == 0x80:
             end -= 1
-        segment: bytes | memoryview = view[start:end]
+        segments.append(view[start:end])
         plain_bytes.append(end - start)
-        chars.append(end - start if is_ascii else len(data[start:end].translate(None, _CONTINUATION)))
+        chars.append(end - start if is_ascii else _chars_of(data[start:end]))
         newlines.append(data.count(b"\n", start, end))
-        if compressor is not None and end - start >= _WORTH_TRYING_BYTES:
-            packed = compressor.compress(segment, zstd.ZstdCompressor.FLUSH_FRAME)
-            if len(packed) < end - start:
-                segment = packed
-        segments.append(segment)
         start = end
+    if compress and size >= _WORTH_TRYING_BYTES:
+        segments = in_two_threads(_packed, segments)
     table = SegmentTable(
         stored_bytes=tuple(map(len, segments)),
         plain_bytes=tuple(plain_bytes),
@@ -128,6 +125,24 @@ def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], Se
     return size, segments, table
 
 
+def _chars_of(segment: bytes) -> int:
+    # Most segments of most texts are plain, whatever a few others hold.
+    return len(segment) if segment.isascii() else len(segment.translate(None, _CONTINUATION))
+
+
+def _packed(segments: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Compress each segment for which that pays."""
+    compressor = zstd.ZstdCompressor(level=_LEVEL)
+    packed: list[bytes | memoryview] = []
+    for segment in segments:
+        if len(segment) >= _WORTH_TRYING_BYTES:
+            frame = compressor.compress(segment, zstd.ZstdCompressor.FLUSH_FRAME)
+            packed.append(frame if len(frame) < len(segment) else segment)
+        else:
+            packed.append(segment)
+    return packed
+
+
 def open_segments(content: bytes, table: SegmentTable) -> str:
     """
     Turn the stored bytes of all segments back into the text.
@@ -135,8 +150,12 @@ def open_segments(content: bytes, table: SegmentTable) -> str:
     :raises ResultCorrupt: See `open_segment`.
     """
     view = memoryview(content)
-    ends = accumulate(table.stored_bytes)
-    return "".join(open_segment(view[end - table.stored_bytes[i] :], table, i) for i, end in enumerate(ends))
+    starts = [end - stored for end, stored in zip(accumulate(table.stored_bytes), table.stored_bytes, strict=True)]
+
+    def opened(indexes: Sequence[int]) -> list[str]:
+        return [open_segment(view[starts[index] :], table, index) for index in indexes]
+
+    return "".join(in_two_threads(opened, range(len(starts))))
 
 
 def open_segment(content: memoryview, table: SegmentTable, index: int) -> str:
