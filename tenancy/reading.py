@@ -23,6 +23,8 @@ from tenancy.sealing.envelope import Binding, Contents, Fetch, Kind, find_line, 
 _LIST_PAGE: Final = 50
 #: Bodies up to this size are fetched in one go also for a page: two round trips cost more than the bytes.
 _WHOLE_BYTES: Final = 64 * 1024
+#: More than anything has.
+_ANY_BYTES: Final = 2**62
 #: How often the keys may change under one read; once is rare.
 _ATTEMPTS: Final = 5
 
@@ -81,34 +83,32 @@ class Reader:
 
     def read(self, reference: str) -> str | bytes:
         """See `Session.read`."""
-        parsed, stored = self._find(reference)
+        parsed, stored, body = self._find(reference, body_up_to=_ANY_BYTES)
         with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
-            binding = self._binding(stored)
-            _require_reference(open_card(stored.envelope, key=key, binding=binding), stored, parsed)
-            body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
-            return open_whole(stored.envelope, body, key=key, binding=binding)
+            contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
+            _require_reference(contents, stored, parsed)
+            if body is None:
+                body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
+            return open_whole(stored.envelope, contents, body, key=key)
 
     def read_page(
         self, reference: str, *, offset: int, line: int | None, max_chars: int, max_lines: int | None
     ) -> Page:
         """See `Session.read_page`."""
-        parsed, stored = self._find(reference)
+        parsed, stored, body = self._find(reference, body_up_to=_WHOLE_BYTES)
         if stored.envelope.kind == Kind.BYTES:
             raise ValueError("This result is not text. Use read().")
         with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
-            binding = self._binding(stored)
-            contents = open_card(stored.envelope, key=key, binding=binding)
+            contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
             _require_reference(contents, stored, parsed)
             total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
-            fetch = self._fetch(stored)
+            fetch = self._fetch(stored, body)
             if line is not None:
                 line = max(1, total_lines + 1 + line) if line < 0 else line
-                offset = find_line(stored.envelope, contents, fetch, key=key, binding=binding, line=line)
+                offset = find_line(stored.envelope, contents, fetch, key=key, line=line)
             elif offset < 0:
                 offset = max(0, total_chars + offset)
-            text, at = read_chars(
-                stored.envelope, contents, fetch, key=key, binding=binding, offset=offset, max_chars=max_chars
-            )
+            text, at = read_chars(stored.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)
         if max_lines is not None:
             text = _first_lines(text, max_lines)
         end = offset + len(text)
@@ -116,7 +116,7 @@ class Reader:
 
     def result(self, reference: str) -> Result:
         """See `Session.result`."""
-        _, stored = self._find(reference)
+        _, stored, _ = self._find(reference, body_up_to=0)
         found = self._listed(stored)
         if found is None or found.reference != reference:
             raise ResultNotFound
@@ -163,20 +163,20 @@ class Reader:
             expires_at=expires_at,
         )
 
-    def _find(self, text: str) -> tuple[Reference, StoredResult]:
+    def _find(self, text: str, *, body_up_to: int) -> tuple[Reference, StoredResult, bytes | None]:
         # What is not a reference of ours reaches neither the database nor the disk.
         parsed = parse_reference(text)
         if parsed is None:
             raise ResultNotFound
-        found = self._look(parsed)
+        found = self._look(parsed, body_up_to=body_up_to)
         if found.touch_due:
             self._backend.touch(self._ids)
         if found.result is None:
             raise ResultNotFound
-        return parsed, found.result
+        return parsed, found.result, found.body
 
-    def _look(self, parsed: Reference) -> Found:
-        return self._backend.catalogue.results.find(self._ids, parsed)
+    def _look(self, parsed: Reference, *, body_up_to: int = 0) -> Found:
+        return self._backend.catalogue.results.find(self._ids, parsed, body_up_to=body_up_to)
 
     def _look_at(self, number: int) -> StoredResult | None:
         listed = self._backend.catalogue.results.list(self._ids, before=number + 1, page=1)
@@ -227,11 +227,11 @@ class Reader:
     def _event(self) -> None:
         emit("corrupt", session=self._scope.short_hash)
 
-    def _fetch(self, stored: StoredResult) -> Fetch:
+    def _fetch(self, stored: StoredResult, body: bytes | None) -> Fetch:
         namespace, name, size = self._namespace(stored), stored.result_id, stored.envelope.stored_bytes
         if size <= _WHOLE_BYTES:
-            body = namespace.get(name, size_bytes=size)
-            return lambda start, length: body[start : start + length]
+            whole = namespace.get(name, size_bytes=size) if body is None else body
+            return lambda start, length: whole[start : start + length]
         return lambda start, length: namespace.get_range(name, start=start, length=length, size_bytes=size)
 
     def _key(self, stored: StoredResult) -> SecretKey:

@@ -1,7 +1,7 @@
 """A session: one room, open to one user of one tenant. Everything in it is reached through this handle and no other."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -42,7 +42,9 @@ class Session:
         self._opened = opened
         self._reader = Reader(backend, opened.ids, scope)
         self._closed = False
-        self._unwanted = Unwanted(self.delete)
+        #: Takes back what a hook has stored and nobody is to see. What cannot be deleted at once goes before the next
+        #: write or listing through this handle.
+        self.unwanted = Unwanted(self.delete)
 
     @property
     def store(self) -> "ToolResultStore":
@@ -87,7 +89,7 @@ class Session:
             raise TypeError("A result is a str or bytes.")
         if not isinstance(name, str):
             raise TypeError("A result's name is a str.")
-        self._unwanted.settle()
+        self.unwanted.settle()
         with translated():
             # Of two writers that both come after a rotation it does not matter whose look at the keys is kept.
             reference, self._opened = write(
@@ -155,7 +157,7 @@ class Session:
         :raises ResultCorrupt: At a result whose card is damaged.
         """
         self._require_open()
-        self._unwanted.settle()
+        self.unwanted.settle()
         return self._listed()
 
     def _listed(self) -> Iterator[Result]:
@@ -202,13 +204,6 @@ class Session:
         :raises ResultNotFound: If the content is not in this session any more, or was never stored.
         """
         return original_of(message, self.read)
-
-    def take_back(self, references: Iterable[str]) -> None:
-        """
-        Delete results that should not have been stored, now or, where the storage is away, before this session's next
-        write or listing through this handle. For hooks.
-        """
-        self._unwanted.add(references)
 
     def run(self, agent: "Agent", messages: "list[ChatMessage]", **kwargs: Any) -> dict[str, Any]:
         """

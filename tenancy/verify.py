@@ -105,9 +105,9 @@ class Verifier:
         namespace = self._backend.namespace(ids, inline=stored.inline)
         try:
             with self._backend.session_key(ids, stored.tenant_key, stored.session_key) as key:
-                open_card(stored.envelope, key=key, binding=binding)
+                contents = open_card(stored.envelope, key=key, binding=binding)
                 body = namespace.get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
-                open_whole(stored.envelope, body, key=key, binding=binding)
+                open_whole(stored.envelope, contents, body, key=key)
         except BlobNotFound:
             problem = "missing_bytes"
         except (BlobCorrupt, ResultCorrupt):

@@ -1,7 +1,7 @@
 """Results as the catalogue knows them: about to get a row, stored, found, or being deleted."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenancy.catalogue import result_statements as sql
@@ -54,10 +54,15 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one look into a live session gave: the result, or nothing under that reference."""
+    """
+    What one look into a live session gave: the result, or nothing under that reference.
+
+    :param body: The sealed bytes, if they were asked for, are in the database and have the size they should have.
+    """
 
     result: StoredResult | None
     touch_due: bool
+    body: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

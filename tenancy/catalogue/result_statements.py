@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from stores.sql import Statement
 from tenancy.catalogue.moments import now_us
 from tenancy.catalogue.session_statements import touch_due
-from tenancy.schema import LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
+from tenancy.schema import BLOBS, LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
 
 #: The limits a write must stay within.
 WRITE_LIMITS: Final = (
@@ -181,14 +181,25 @@ def _of_session(results: sa.FromClause, *matching: sa.ColumnElement[bool]) -> sa
     )
 
 
+#: The sealed bytes of an inline result, compared in size where they are, so that no wrong ones travel.
+_body = sa.case((sa.func.length(BLOBS.c.data) == RESULTS.c.stored_bytes, BLOBS.c.data))
 FIND: Final = Statement(
-    sa.select(touch_due, *stored_columns)
+    sa.select(touch_due, _body, *stored_columns)
     .select_from(
         _of_session(
             RESULTS,
             _readable,
             RESULTS.c.number == sa.bindparam("number"),
             RESULTS.c.reference_hash == sa.bindparam("reference_hash"),
+        ).outerjoin(
+            BLOBS,
+            sa.and_(
+                RESULTS.c.inline == 1,
+                RESULTS.c.stored_bytes <= sa.bindparam("body_up_to", type_=sa.BigInteger),
+                BLOBS.c.outer_name == RESULTS.c.tenant_id,
+                BLOBS.c.inner_name == RESULTS.c.session_id,
+                BLOBS.c.name == RESULTS.c.result_id,
+            ),
         )
     )
     .where(*_live_session)

@@ -161,10 +161,11 @@ class ResultTable:
                 now_us=self._moments.parameter(),
             )
 
-    def find(self, ids: Ids, reference: Reference) -> Found:
+    def find(self, ids: Ids, reference: Reference, *, body_up_to: int = 0) -> Found:
         """
         Look one reference up, in one query whatever the answer.
 
+        :param body_up_to: Of an inline result of at most so many sealed bytes the body comes along.
         :raises SessionNotFound: If the session has ended.
         """
         with self._access.reading(ids.tenant_id) as transaction:
@@ -173,11 +174,14 @@ class ResultTable:
                 number=reference.number,
                 reference_hash=reference_hash(reference, session_id=ids.session_id),
                 now_us=self._moments.parameter(),
+                body_up_to=body_up_to,
                 **_scope(ids),
             )
         if row is None:
             raise SessionNotFound
-        return Found(result=stored_result(row[1:]), touch_due=bool(row[0]))
+        # SQLite keeps whatever it is given: what is not bytes is for the store to refuse.
+        body = row[1] if isinstance(row[1], bytes) else None
+        return Found(result=stored_result(row[2:]), touch_due=bool(row[0]), body=body)
 
     def list(self, ids: Ids, *, before: int | None, page: int) -> Listed:
         """

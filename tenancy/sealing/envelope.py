@@ -6,7 +6,7 @@ which is sealed into the row and says what the result is called and how it is cu
 store. Each is bound to all the others and to whom the result belongs, so that nothing can be swapped or edited.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
@@ -48,10 +48,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the card says: the names of a result and, of text, where everything in it is."""
+    """
+    What the card says: the names of a result and, of text, where everything in it is.
+
+    :param bound: What the card was bound to, and the content is.
+    """
 
     card: Card
     segments: SegmentTable | None
+    bound: bytes = field(repr=False)
 
     @property
     def total_chars(self) -> int | None:
@@ -126,19 +131,20 @@ def open_card(envelope: Envelope, *, key: SecretKey, binding: Binding) -> Conten
         return _open_card(envelope, require_bound_columns(envelope, binding), view)
 
 
-def open_whole(envelope: Envelope, body: bytes, *, key: SecretKey, binding: Binding) -> str | bytes:
+def open_whole(envelope: Envelope, contents: Contents, body: bytes, *, key: SecretKey) -> str | bytes:
     """
     Open one result, after all of it has been verified.
 
+    :param contents: What `open_card` returned for this very row.
     :returns: Exactly what was sealed, of the kind that was sealed.
     :raises ResultCorrupt: If anything of row or body is not what was sealed, or format or suite are unknown.
     :raises KeyUnavailable: If the key is closed.
     """
-    bound = require_bound_columns(envelope, binding)
     with key.exposed() as view:
-        table = _open_card(envelope, bound, view).segments
-        content = open_message(envelope.header, body, key=view, context=content_context(bound))
-    return content if table is None else open_segments(content, table)
+        content = open_message(envelope.header, body, key=view, context=content_context(contents.bound))
+    if len(content) != message_bytes(envelope.stored_bytes):
+        raise ResultCorrupt
+    return content if contents.segments is None else open_segments(content, contents.segments)
 
 
 def read_chars(
@@ -147,7 +153,6 @@ def read_chars(
     fetch: Fetch,
     *,
     key: SecretKey,
-    binding: Binding,
     offset: int,
     max_chars: int,
 ) -> tuple[str, int]:
@@ -167,7 +172,7 @@ def read_chars(
     if contents.segments is None or offset < 0 or max_chars < 0:
         raise ValueError("A page is of text, and starts and ends at a positive number of characters.")
     table = contents.segments
-    reader = _ranged_reader(envelope, table, fetch, key=key, binding=binding)
+    reader = _ranged_reader(envelope, contents, table, fetch, key=key)
     spans = list(table.spans(offset, max_chars))
     if not spans:
         return "", table.total_lines or 1
@@ -182,9 +187,7 @@ def read_chars(
     return "".join(pages), line
 
 
-def find_line(
-    envelope: Envelope, contents: Contents, fetch: Fetch, *, key: SecretKey, binding: Binding, line: int
-) -> int:
+def find_line(envelope: Envelope, contents: Contents, fetch: Fetch, *, key: SecretKey, line: int) -> int:
     """
     Find where a line begins. Opens the last chunk, and those of the one segment in which the line before it ends.
 
@@ -201,7 +204,7 @@ def find_line(
     if line > sum(table.newlines) + 1:
         return table.total_chars
     index, chars_before, nth = table.line_end(line - 1)
-    reader = _ranged_reader(envelope, table, fetch, key=key, binding=binding)
+    reader = _ranged_reader(envelope, contents, table, fetch, key=key)
     stored = reader.read(sum(table.stored_bytes[:index]), table.stored_bytes[index])
     text = open_segment(memoryview(stored), table, index)
     if text.count("\n") != table.newlines[index]:
@@ -213,9 +216,9 @@ def find_line(
 
 
 def _ranged_reader(
-    envelope: Envelope, table: SegmentTable, fetch: Fetch, *, key: SecretKey, binding: Binding
+    envelope: Envelope, contents: Contents, table: SegmentTable, fetch: Fetch, *, key: SecretKey
 ) -> RangedReader:
-    context = content_context(require_bound_columns(envelope, binding))
+    context = content_context(contents.bound)
     with key.exposed() as view:
         reader = RangedReader(envelope.header, body_bytes=envelope.stored_bytes, fetch=fetch, key=view, context=context)
     reader.verify_length()
@@ -241,8 +244,8 @@ def _open_card(envelope: Envelope, bound: bytes, key: memoryview) -> Contents:
     if envelope.kind == Kind.BYTES:
         if rest or envelope.codec != Codec.IDENTITY or content_bytes != envelope.size_bytes:
             raise ResultCorrupt
-        return Contents(card, None)
+        return Contents(card, None, bound)
     table = unpack_table(rest, size_bytes=envelope.size_bytes, content_bytes=content_bytes)
     if table.is_compressed != (envelope.codec == Codec.ZSTD):
         raise ResultCorrupt
-    return Contents(card, table)
+    return Contents(card, table, bound)

@@ -147,4 +147,4 @@ def _disguised(message: ChatMessage) -> ChatMessage:
 def _forget(session: "Session", written: list[str], *, kept: list[ChatMessage]) -> None:
     # Haystack drops a pointer that would be longer than its result, and the parts before one that failed.
     referenced = {reference for message in kept for reference in message.meta.get(OFFLOADED) or ()}
-    session.take_back(reference for reference in written if reference not in referenced)
+    session.unwanted.add(reference for reference in written if reference not in referenced)

@@ -172,7 +172,7 @@ class _Recorder(ToolResultStore):
 
     def undo(self) -> None:
         if self._session is not None:
-            self._session.take_back(self._references)
+            self._session.unwanted.add(self._references)
 
 
 class _LivePolicy(OffloadPolicy):

@@ -84,6 +84,7 @@ def plans(manager: SessionManager, names: Mapping[str, str], *, among_few_tenant
         "after_tenant": "",
         "after_session": "",
         "before": 2**62,
+        "body_up_to": 2**16,
     }
     found = {}
     for name, statement in statements().items():

@@ -1,5 +1,6 @@
 """What goes wrong is said without content, path, key or identifier."""
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -21,7 +22,8 @@ STORED_NAME = re.compile(r"\b[a-z2-7]{32}\b")
 
 def failures(manager: SessionManager, session: Session, store: Store, ledger: Ledger) -> Iterator[Callable[[], Any]]:
     """Calls that fail, each in its own way; what they need is prepared between them."""
-    reference = session.write("secret-content" * 5000, name="secret-name.txt")
+    # In a file: what is in the database comes with its row, and asks the store for nothing.
+    reference = session.write(b"secret-content" + os.urandom(60_000), name="secret-name.txt")
     yield lambda: session.read("secret-reference")
     yield lambda: session.read("result-9-aaaaaaaaaa")
     yield lambda: manager.session(tenant="secret\x00tenant", user="u")

@@ -61,6 +61,7 @@ TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     "Session.read_async": {"reference": "reference"},
     "Session.read_page": {"reference": "reference"},
     "Session.read_page_async": {"reference": "reference"},
+    "Session.result": {"reference": "reference"},
     "Session.delete": {"reference": "reference"},
     "Session.delete_async": {"reference": "reference"},
     "RoutedStore.write": {"key": "key", "content": "content"},

@@ -101,6 +101,7 @@ def test_nothing_everybody_waits_for_goes_through_all_rows(
         "number": 5,
         "reference_hash": b"h" * 16,
         "before": 2**62,
+        "body_up_to": 2**16,
         "key_version": 1,
         "after_tenant": "",
         "after_session": "",

@@ -28,7 +28,7 @@ GRAMMAR = re.compile(r"\A[a-z]{1,8}-[1-9][0-9]{0,9}-[a-z2-7]{10}(\.[a-z0-9]{1,8}
 
 def uses(session: Session) -> list[Callable[[Any], Any]]:
     """Everything that takes a reference."""
-    return [session.read, lambda text: session.read_page(text, max_chars=10), session.delete]
+    return [session.read, lambda text: session.read_page(text, max_chars=10), session.result, session.delete]
 
 
 @given(name=st.text(st.characters(), max_size=60), number=st.integers(1, 2**31))
@@ -202,8 +202,9 @@ def test_what_is_no_reference_is_not_found_without_a_statement_or_a_file_operati
     # The counters do count.
     assert session.read(reference) == "mine"
     assert len(statements.texts) >= 1
-    assert store.calls != []
     assert ledger.where() == ledger.ways(small=1)
+    session.delete(reference)
+    assert store.calls != []
 
 
 @pytest.mark.case(11)

@@ -31,7 +31,9 @@ class Sealed:
         return replace(self, envelope=replace(self.envelope, **columns))  # type: ignore[arg-type]
 
     def open_whole(self) -> str | bytes:
-        return open_whole(self.envelope, self.body, key=SecretKey(self.key_bytes), binding=self.binding)
+        key = SecretKey(self.key_bytes)
+        contents = open_card(self.envelope, key=key, binding=self.binding)
+        return open_whole(self.envelope, contents, self.body, key=key)
 
     def read_chars(self, offset: int = 0, max_chars: int = 1 << 40) -> str:
         """A page, as a manager reads it: the card from the row, then ranges of the body."""
@@ -41,9 +43,7 @@ class Sealed:
         def fetch(start: int, length: int) -> bytes:
             return self.body[start : start + length]
 
-        return read_chars(
-            self.envelope, contents, fetch, key=key, binding=self.binding, offset=offset, max_chars=max_chars
-        )[0]
+        return read_chars(self.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)[0]
 
     def require_card_corrupt(self) -> None:
         """The card is refused, and so is everything that needs it."""

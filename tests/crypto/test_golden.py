@@ -70,9 +70,9 @@ def test_the_golden_file_is_the_one_that_was_made_with_the_format():
 def test_a_golden_result_opens(session_key, golden):
     envelope, body = Envelope(**decoded(golden["row"])), base64.b64decode(golden["body"])
     bound = {"key": session_key, "binding": Binding(**GOLDEN["ids"], result_id=golden["result_id"])}
-    content = open_whole(envelope, body, **bound)
-    require_content(golden, content)
     contents = open_card(envelope, **bound)
+    content = open_whole(envelope, contents, body, key=session_key)
+    require_content(golden, content)
     assert contents.card == Card(**names_of(golden))
     assert (contents.total_chars, contents.total_lines) == (golden["total_chars"], golden["total_lines"])
     if isinstance(content, str):
@@ -81,7 +81,7 @@ def test_a_golden_result_opens(session_key, golden):
             return body[start : start + length]
 
         for offset in (0, 40_000, len(content)):
-            page, _ = read_chars(envelope, contents, fetch, **bound, offset=offset, max_chars=5000)
+            page, _ = read_chars(envelope, contents, fetch, key=session_key, offset=offset, max_chars=5000)
             assert page == content[offset : offset + 5000]
 
 

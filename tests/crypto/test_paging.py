@@ -36,7 +36,6 @@ class Page:
             self.contents,
             fetch or self.fetch,
             key=KEY,
-            binding=BINDING,
             offset=offset,
             max_chars=max_chars,
         )[0]
@@ -102,7 +101,7 @@ def test_bytes_have_no_pages():
     envelope, body = seal(b"bytes", key=KEY, key_version=1, binding=BINDING, card=CARD)
     contents = open_card(envelope, key=KEY, binding=BINDING)
     with pytest.raises(ValueError, match="text"):
-        read_chars(envelope, contents, lambda *_: body, key=KEY, binding=BINDING, offset=0, max_chars=1)
+        read_chars(envelope, contents, lambda *_: body, key=KEY, offset=0, max_chars=1)
 
 
 def test_a_page_of_a_large_text_opens_a_tiny_part_of_it():

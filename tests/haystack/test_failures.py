@@ -154,7 +154,7 @@ def test_parts_before_one_that_failed_go_as_soon_as_the_database_is_back(way: st
             return call(self, *arguments, **settings)
 
     session.__class__ = Failing
-    session._unwanted = Unwanted(session.delete)
+    session.unwanted = Unwanted(session.delete)
     parts = [TextContent(text=f"{number} " * 900) for number in range(3)]
     tool = _tool(parts, breaks=lambda: None)
     asked = agent(call("fetch"), "done", tools=[tool], offload={"*": AlwaysOffload()})
