@@ -21,6 +21,17 @@ class DriverErrors(Protocol):
         """
 
 
+def give_up(errors: DriverErrors, connection: Any, error: BaseException) -> None:
+    """
+    Do what `Asking` does with an error that leaves its block; the caller raises it again if this returns.
+
+    :raises StoreError: In place of the driver's own.
+    """
+    if isinstance(error, errors.driver):
+        raise errors.translate(error) from None
+    errors.interrupted(connection)
+
+
 class Asking:
     """
     The block in which something is asked of a driver: what the driver raises leaves it as a store's error.

@@ -25,8 +25,10 @@ class ProcessLock:
         return lock is not None and lock.locked()
 
     def __enter__(self) -> None:
+        pid = os.getpid()
         # setdefault is one step of the interpreter: two threads of a new child get the same lock.
-        self._locks.setdefault(os.getpid(), threading.Lock()).acquire()
+        lock = self._locks.get(pid) or self._locks.setdefault(pid, threading.Lock())
+        lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

@@ -12,7 +12,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
 
-from stores.driver_errors import Asking, DriverErrors, NothingChanged
+from stores.driver_errors import Asking, DriverErrors, NothingChanged, give_up
 
 #: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
 LocalSettings = Mapping[str, str]
@@ -101,14 +101,17 @@ class Transaction:
 
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
         text, constants = statement.compiled(self._dialect)
-        with self._asking():
-            if not self._every_time:
-                return self.connection.execute(text, {**constants, **parameters})
-            # One round trip. Without a BEGIN the server takes what is sent together as one transaction, which ends
-            # with the pipeline, and the settings with it.
-            with self.connection.pipeline():
-                set_local(self.connection, self._every_time)
-                return self.connection.execute(text, {**constants, **parameters})
+        if not self._every_time:
+            try:
+                return self.connection.execute(text, {**constants, **parameters} if constants else parameters)
+            except BaseException as error:
+                give_up(self._errors, self.connection, error)
+                raise
+        # One round trip. Without a BEGIN the server takes what is sent together as one transaction, which ends with the
+        # pipeline, and the settings with it.
+        with self._asking(), self.connection.pipeline():
+            set_local(self.connection, self._every_time)
+            return self.connection.execute(text, {**constants, **parameters})
 
     def set_local(self, settings: LocalSettings) -> None:
         """
@@ -136,8 +139,10 @@ class Transaction:
         """Run a query and return its first row, or `None`."""
         cursor = self._run(statement, parameters)
         try:
-            with self._asking():
-                row: tuple[Any, ...] | None = cursor.fetchone()
+            row: tuple[Any, ...] | None = cursor.fetchone()
+        except BaseException as error:
+            give_up(self._errors, self.connection, error)
+            raise
         finally:
             cursor.close()
         return row

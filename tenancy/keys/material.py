@@ -2,14 +2,35 @@
 
 import hmac
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final, NoReturn, Self, final
 
 from stores.locks import ProcessLock
 from tenancy.errors import KeyUnavailable
 
 KEY_BYTES: Final = 32
+
+
+class _Exposed:
+    """The block in which the bytes of a key are lent out. A class, since every seal and every opening enters one."""
+
+    __slots__ = ("_key", "_view")
+
+    def __init__(self, key: "SecretKey") -> None:
+        self._key = key
+        self._view: memoryview | None = None
+
+    def __enter__(self) -> memoryview:
+        self._view = self._key._lend()
+        return self._view
+
+    def __exit__(self, *_: object) -> None:
+        if self._view is not None:
+            self._view.release()
+            self._view = None
+            self._key._take_back()
+
+    def __repr__(self) -> str:
+        return "SecretKey(…)"
 
 
 @final
@@ -48,25 +69,26 @@ class SecretKey:
         """Make a new key out of the operating system's chance."""
         return cls(os.urandom(KEY_BYTES))
 
-    @contextmanager
-    def exposed(self) -> Iterator[memoryview]:
+    def exposed(self) -> "_Exposed":
         """
         Lend the bytes out, read-only, until the block is left; the view is of no use afterwards.
 
         :raises KeyUnavailable: If the key is closed.
         """
+        return _Exposed(self)
+
+    def _lend(self) -> memoryview:
         with self._lock:
             if self._closed:
                 raise KeyUnavailable("This key was closed; what it belonged to is closed too.")
             self._users += 1
-        try:
-            with self._view.toreadonly() as view:
-                yield view
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._closed and not self._users:
-                    self._overwrite()
+            return self._view.toreadonly()
+
+    def _take_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closed and not self._users:
+                self._overwrite()
 
     def duplicate(self) -> "SecretKey":
         """
