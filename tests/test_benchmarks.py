@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.speed import __main__ as speed
+from benchmarks.speed.texts import sample_texts
+from benchmarks.speed.timing import Times, interleaved
+from benchmarks.speed.works import Row
+
 CHECKOUT = Path(__file__).parent.parent
 SHORT = ("--seconds", "2", "--turn", "0.5", "--connections", "8", "--processes", "2", "--users", "1")
 
@@ -148,3 +153,48 @@ def test_a_loop_that_is_held_for_too_long_is_a_failure() -> None:
     assert done.returncode == 1
     assert done.stderr.count("error: ") == 12
     assert "loop held" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_protection_costs_is_measured_beside_doing_without() -> None:
+    done = run("speed", "--rounds", "4", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(done.stdout)
+    assert len(rows) == 14
+    for row in rows:
+        assert row["ratio"] == pytest.approx(row["ours"]["median_us"] / row["theirs"]["median_us"])
+        assert min(row["ours"]["count"], row["theirs"]["count"]) >= 2
+        assert row["ours"]["median_us"] <= row["ours"]["p99_us"]
+
+
+@pytest.mark.parametrize(("median", "code"), [(7.9, 0), (8.1, 1)])
+def test_a_goal_that_is_missed_is_a_failure_where_that_is_asked_for(
+    median: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours, theirs = (Times(each, (0.0, 0.0), each, 1) for each in (median, 10.0))
+    monkeypatch.setattr(speed, "rows_of", lambda suite, rounds: iter([Row(f"work of {suite}", "H", 0.8, ours, theirs)]))
+    assert speed.main(["sqlite", "pages"]) == 0
+    assert speed.main(["sqlite", "pages", "--gate"]) == code
+    printed = capsys.readouterr()
+    assert printed.err.count("error: work of ") == 2 * code
+    assert printed.out.count("work of ") == 4
+
+
+def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
+    calls: list[str] = []
+    contenders = {name: lambda number, name=name: calls.append(f"{name}{number}") for name in "ab"}
+    times = interleaved(contenders, rounds=30, block=2)
+    assert {name: each.count for name, each in times.items()} == {"a": 60, "b": 60}
+    assert [each for each in calls if each[0] == "a"] == [f"a{number}" for number in range(62)]
+    blocks = [calls[start][0] for start in range(0, len(calls), 2)]
+    assert blocks == [calls[start + 1][0] for start in range(0, len(calls), 2)]
+    # In no order that somebody could rely on.
+    assert len({tuple(blocks[start : start + 2]) for start in range(0, len(blocks), 2)}) == 2
+
+
+def test_texts_are_of_one_size_and_of_several_kinds() -> None:
+    for chars in (4096, 2**20):
+        texts = sample_texts(chars)
+        assert {len(text) for text in texts} == {chars}
+        assert len(set(texts)) == len(texts) >= 8

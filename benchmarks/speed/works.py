@@ -58,12 +58,6 @@ def rows_of(suite: Suite, *, rounds: int) -> Iterator[Row]:
     return suites[suite](rounds)
 
 
-def stored_share(session: Session, text: str) -> float:
-    """Return how many bytes a text takes in the store, for each of its own."""
-    reader = session._reader
-    return reader._find(session.write(text))[1].envelope.stored_bytes / len(text.encode())
-
-
 def _sqlite(rounds: int) -> Iterator[Row]:
     goals = {"4 KB": (0.8, 0.5), "64 KB": (1.25, 0.9), "1 MB": (4.0, 2.5)}
     with _session(sqlite_place(files_from=32 * 1024), durability="process") as session, _folder() as folder:
@@ -74,7 +68,7 @@ def _sqlite(rounds: int) -> Iterator[Row]:
             share = 1 if size != "1 MB" else 4
             for work, goal in (("write", to_write), ("read", to_read)):
                 calls = {"ours": getattr(ours, work), "theirs": getattr(theirs, work)}
-                times = interleaved(calls, rounds=rounds // share, block=len(texts) // share)
+                times = interleaved(calls, rounds=max(2, rounds // share), block=len(texts) // share)
                 yield Row(f"{work} {size}", "H", goal, times["ours"], times["theirs"])
 
 
@@ -96,7 +90,9 @@ def _pages(rounds: int) -> Iterator[Row]:
                 return haystack.read(reference)[start : start + _PAGE_CHARS]
 
             share = 1 if size != "32 MB" else 8
-            times = interleaved({"ours": page, "theirs": cut}, rounds=rounds // share, block=16 // share)
+            times = interleaved(
+                {"ours": page, "theirs": cut}, rounds=max(2, rounds // share), block=max(2, 16 // share)
+            )
             yield Row(f"4 KB page of {size}, at random", "H, read and slice", goal, times["ours"], times["theirs"])
 
 
@@ -122,7 +118,7 @@ def _postgresql(rounds: int) -> Iterator[Row]:
                 texts = sample_texts(SIZES[size])
                 share = 1 if size != "1 MB" else 4
                 calls = {"ours": _each(session.write, texts), "theirs": _each(naive.write, texts)}
-                times = interleaved(calls, rounds=rounds // share, block=len(texts) // share)
+                times = interleaved(calls, rounds=max(2, rounds // share), block=len(texts) // share)
                 yield Row(f"PostgreSQL write {size}", "naive insert", goal, times["ours"], times["theirs"])
         finally:
             naive.close()
