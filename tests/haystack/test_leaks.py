@@ -278,7 +278,7 @@ def read_failed(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
 
 
 def corrupt(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("stores.database.DatabaseNamespace.get", lambda *_, **__: CANARY.encode() * 20)
+    patch.setattr("tenancy.reading.Reader._fetch", lambda *_: lambda start, length: CANARY.encode() * 20)
     run(fetching(read), session=manager.session(**WHO))
 
 
