@@ -20,7 +20,7 @@ from stores.names import mint_letters
 _REFERENCE: Final = re.compile(r"([a-z]{1,8})-([1-9][0-9]{0,9})-([a-z2-7]{10})(?:\.([a-z0-9]{1,8}))?\Z")
 #: Whatever a reader might take for one, wherever it stands.
 _ALIKE: Final = re.compile(
-    r"(?<![A-Za-z0-9-])[a-z]{1,8}-[1-9][0-9]{0,9}-[a-z2-7]{10}(?:\.[a-z0-9]{1,8})?(?![A-Za-z0-9-])"
+    r"(?<![A-Za-z0-9])[a-z]{1,8}-[1-9][0-9]{0,9}-[a-z2-7]{10}(?:\.[a-z0-9]{1,8})?(?![A-Za-z0-9])"
 )
 #: A hyphen to whoever reads it (U+2011), and in no reference.
 _OTHER_HYPHEN: Final = "\u2011"

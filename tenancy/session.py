@@ -42,8 +42,8 @@ class Session:
         self._opened = opened
         self._reader = Reader(backend, opened.ids, scope)
         self._closed = False
-        #: Takes back what a hook has stored and nobody is to see. What cannot be deleted at once goes before the next
-        #: write or listing through this handle.
+        #: Takes back what a hook has stored and nobody is to see. What cannot be deleted at once is listed no
+        #: more by this handle, and goes before its next write.
         self.unwanted = Unwanted(self.delete)
 
     @property
@@ -157,13 +157,13 @@ class Session:
         :raises ResultCorrupt: At a result whose card is damaged.
         """
         self._require_open()
-        self.unwanted.settle()
         return self._listed()
 
     def _listed(self) -> Iterator[Result]:
         with translated():
             for result in self._reader.results():
-                yield result
+                if result.reference not in self.unwanted:
+                    yield result
                 # Closed means closed, also for a listing that is under way.
                 self._require_open()
 

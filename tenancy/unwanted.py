@@ -24,6 +24,9 @@ class Unwanted:
         self._references.extend(references)
         self.settle()
 
+    def __contains__(self, reference: object) -> bool:
+        return reference in self._references
+
     def settle(self) -> None:
         """Delete what is left, until that does not go."""
         while self._references:
@@ -40,3 +43,6 @@ class Unwanted:
             except TenancyError:
                 self._references.append(reference)
                 return
+            except BaseException:
+                self._references.append(reference)
+                raise

@@ -20,6 +20,8 @@ class _Exposed:
         self._view: memoryview | None = None
 
     def __enter__(self) -> memoryview:
+        if self._view is not None:
+            raise RuntimeError("This block was entered already.")
         self._view = self._key._lend()
         return self._view
 

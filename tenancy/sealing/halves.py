@@ -35,7 +35,11 @@ def in_two_threads(work: Callable[[Sequence[In]], list[Out]], parts: Sequence[In
             failure.append(error)
 
     helper = threading.Thread(target=do_second, name="tenancy-segments", daemon=True)
-    helper.start()
+    try:
+        helper.start()
+    except RuntimeError:
+        # There may be no further thread, here or at the end of the process: then this one does it all.
+        return work(parts)
     try:
         first = work(parts[:middle])
     finally:

@@ -18,13 +18,15 @@ from haystack.core.serialization import default_to_dict
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY
 from haystack.hooks.tool_result_offloading.types import ToolResultStore
 
-from tenancy.errors import NoActiveSession, TenancyError
+from tenancy.errors import NoActiveSession, ResultNotFound, TenancyError
 from tenancy.events import Event, emit, facts_of
 
 if TYPE_CHECKING:
     from tenancy.session import Session
 
 
+#: How many references in one text are looked up.
+_MOST_ASKED: Final = 8
 #: The key that `ToolResultOffloadCompactor` makes: the tool's name between a word and a UUID.
 _COMPACTED: Final = re.compile(r"compacted_(.+)_[0-9a-f]{32}(?![0-9a-f])", re.DOTALL)
 
@@ -145,19 +147,36 @@ def report_foreign(binding: Binding) -> None:
         emit("foreign_session", session=scope)
 
 
-def holds(session: "Session | None", reference: str) -> bool:
+class Holds:
     """
-    Tell whether a result is to be had in a session under a reference; not, where that cannot be found out now.
+    Tells of references in a text whether a session has results under them; not, where that cannot be found out.
 
-    :param reference: Any text.
+    It asks the session a few times at most, and not again when the storage did not answer: the text is a tool's.
     """
-    if session is None:
-        return False
-    try:
-        session.result(reference)
-    except TenancyError:
-        return False
-    return True
+
+    def __init__(self, session: "Session | None") -> None:
+        self._session = session
+        self._left = _MOST_ASKED if session is not None else 0
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, reference: str) -> bool:
+        """Tell of one reference."""
+        if reference not in self._known:
+            self._known[reference] = self._asked(reference)
+        return self._known[reference]
+
+    def _asked(self, reference: str) -> bool:
+        if self._left <= 0 or self._session is None:
+            return False
+        self._left -= 1
+        try:
+            self._session.result(reference)
+        except ResultNotFound:
+            return False
+        except TenancyError:
+            self._left = 0
+            return False
+        return True
 
 
 class SessionStore(ToolResultStore):

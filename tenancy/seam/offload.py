@@ -8,9 +8,9 @@ from haystack.dataclasses import ChatMessage, ChatRole
 from haystack.hooks.tool_result_offloading import RESULT_STORE_CONTEXT_KEY, ToolResultOffloadHook
 from haystack.hooks.tool_result_offloading.types import OffloadPolicy, ToolResultStore
 
-from tenancy.errors import ConfigurationError, NoActiveSession, TenancyError
+from tenancy.errors import ConfigurationError, NoActiveSession, QuotaExceeded, ResultTooLarge, TenancyError
 from tenancy.events import emit, facts_of
-from tenancy.seam.binding import Binding, RoutedStore, binding_of, bound, holds
+from tenancy.seam.binding import Binding, Holds, RoutedStore, binding_of, bound
 from tenancy.seam.notices import notice
 from tenancy.seam.parts import media_types, text_or_parts, with_plain_labels
 from tenancy.seam.pointers import META_KEY, finished, replaced
@@ -114,8 +114,9 @@ class SessionOffloadHook:
         if self.on_failure == "stop":
             state.set("stop_run", STOP_REASON)
         try:
-            show = self.hook.preview_chars > 0
-            text = notice(content, error, show=show, is_known=lambda each: holds(binding.session, each))
+            # Where it was the storage that failed, it is not asked again.
+            asked = binding.session if isinstance(error, QuotaExceeded | ResultTooLarge) else None
+            text = notice(content, error, show=self.hook.preview_chars > 0, is_known=Holds(asked))
         except Exception:  # noqa: BLE001 - parts whose fields are not what they should be; the run goes on all the same
             text = notice("", error, show=False)
         return replaced(message, text, kind="notice")

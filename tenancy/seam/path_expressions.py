@@ -25,7 +25,7 @@ _BARE_NUMBER: Final = re.compile(
     r"""|(?P<before>[=!<>]=?\s*)(?P<number>-?[0-9]+(?:\.[0-9]+)?)(?![\w.])""",
     re.DOTALL,
 )
-_IN_BRACKETS: Final = re.compile(r"\['([^'\"\\]*)'\]")
+_IN_BRACKETS: Final = re.compile(r"""\[(['"])([^'"\\]*)\1\]""")
 
 
 class NotUsable(Exception):
@@ -42,18 +42,25 @@ class Path:
     def __init__(self, text: str) -> None:
         try:
             self.node: Any = jmespath.compile(_as_meant(text.strip())).parsed
+        except NotUsable:
+            raise
         except Exception:  # noqa: BLE001 - beside its own errors the library lets through some of Python's
             raise NotUsable("path is not a JMESPath expression.") from None
         finally:
             # The library keeps what it parsed for the whole process, and that is what somebody looked for.
             Parser.purge()
-        self.growth = _growth(self.node)
+        try:
+            self.growth = _growth(self.node)
+        except RecursionError:
+            raise NotUsable("The path has too many steps.") from None
 
 
 def _as_meant(text: str) -> str:
     # Many a model writes JSONPath, which begins with what is no JMESPath and has names in brackets.
     if text.startswith("$"):
-        text = _IN_BRACKETS.sub(r'."\1"', text[1:]).removeprefix(".")
+        text = _IN_BRACKETS.sub(r'."\2"', text[1:]).removeprefix(".")
+        if "['" in text or '["' in text:
+            raise NotUsable("path is JSONPath, of which only names and indexes in brackets are taken.")
     return _BARE_NUMBER.sub(_in_backticks, text) or "@"
 
 

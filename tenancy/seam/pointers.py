@@ -1,5 +1,6 @@
 """The messages that stand in place of results: Haystack's pointers, made bounded, and marks of ours."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,9 +9,10 @@ from haystack.dataclasses import ChatMessage, TextContent
 
 from tenancy.errors import ResultNotFound
 from tenancy.references import parse_reference, without_references
-from tenancy.seam.binding import binding_of, holds
+from tenancy.seam.binding import Holds, binding_of
 from tenancy.seam.graphemes import head_of
 from tenancy.seam.notices import printable
+from tenancy.seam.paths import MAX_JSON_CHARS
 from tenancy.seam.tools import read_tool_of
 
 #: What a message of ours is, in its `meta`: `"read_back"` or `"notice"`. Neither is ever stored.
@@ -20,6 +22,8 @@ OFFLOADED = "tool_result_offloaded"
 
 #: A pointer lists about this many parts, so that a result of ten thousand does not fill the conversation.
 _MAX_LISTED_PARTS = 20
+#: An object, or an array of anything that JSON has.
+_JSON_BEGINS = re.compile(r"""\s*(?:\{\s*["}]|\[\s*(?:[\]\[{"-]|[0-9]|true|false|null))""")
 #: The rest of such a line: two labels, a reference and a few words.
 _MAX_LINE_CHARS = 300
 
@@ -39,8 +43,8 @@ def finished(pointer: ChatMessage, state: State, *, content: Any, preview_chars:
         return pointer
     text = printable(_in_whole_graphemes(result.result, content, preview_chars=preview_chars))
     # A preview is the tool's words, which may look like a pointer. What it stands for was written a moment ago.
-    own, session = pointer.meta.get(OFFLOADED) or (), binding_of(state).session
-    text = without_references(text, is_known=lambda each: each in own or holds(session, each))
+    own, holds = pointer.meta.get(OFFLOADED) or (), Holds(binding_of(state).session)
+    text = without_references(text, is_known=lambda each: each in own or holds(each))
     limit = _MAX_LISTED_PARTS * (preview_chars + _MAX_LINE_CHARS)
     if len(text) > limit:
         # At the end of a line, so that no reference is cut in two. Every part is stored and can be listed.
@@ -88,8 +92,9 @@ def read_back_removed(message: ChatMessage, state: State) -> ChatMessage:
 def _looks_like_json(content: Any) -> bool:
     if not isinstance(content, str):
         return False
-    first, last = content[:100].lstrip()[:1], content[-100:].rstrip()[-1:]
-    return first + last in ("{}", "[]")
+    # A log may begin with a bracket too.
+    begins = _JSON_BEGINS.match(content[:200]) is not None
+    return begins and content[-100:].rstrip()[-1:] in ("}", "]") and len(content) <= MAX_JSON_CHARS
 
 
 def _in_whole_graphemes(text: str, content: Any, *, preview_chars: int) -> str:

@@ -88,8 +88,8 @@ class Scan:
         self._left = _MAX_SCANNED_CHARS
         self._start = start
         self._reached = 0
-        #: Where the newest match begins.
-        self.newest = 0
+        #: Where each match begins, in the order in which they were given.
+        self.offsets: list[int] = []
         self.limitation = ""
 
     def matches(self, references: Iterator[str]) -> Iterator[str]:
@@ -114,7 +114,9 @@ class Scan:
                 self.limitation = " Some results could not be read."
 
     def _in_one(self, reference: str) -> Iterator[str]:
-        offset, line, searched_to, size = self._start, 0, self._start, _WINDOW_CHARS
+        # What stands before the start still counts for what looks back.
+        offset = max(0, self._start - self._finder.overlap)
+        line, searched_to, size = 0, self._start, _WINDOW_CHARS
         while True:
             page = self._session.read_page(reference, offset=offset, max_chars=size)
             line = line or page.line
@@ -130,7 +132,8 @@ class Scan:
                     step, settled = max(0, start - self._finder.overlap), start
                     next_size = size if step else size * 4
                     break
-                at, self.newest = line + page.text.count("\n", 0, start), offset + start
+                self.offsets.append(offset + start)
+                at = line + page.text.count("\n", 0, start)
                 yield _match(reference, page.text, (start, end), line=at, offset=offset)
                 searched_to = offset + max(end, start + 1)
             searched_to = max(searched_to, offset + settled)

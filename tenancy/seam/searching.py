@@ -75,13 +75,15 @@ class Searcher:
         if not matches:
             where = f"No match in what was searched.{scan.limitation}" if scan.limitation else "No match."
             return where + _advice(query, finder)
-        more = ""
-        if len(matches) > _MAX_MATCHES:
-            goes_on = f"the same with offset={scan.newest} goes on" if is_one else "search for something rarer"
-            more = f" There are more; {goes_on}."
-        lines = matches[:_MAX_MATCHES]
-        head = f"Read on with {read_name}(reference, offset).{more}{scan.limitation}\n"
-        return self._fitted(head, lines, lambda _shown: "[more matches left out]")
+
+        def head(shown: int) -> str:
+            more = ""
+            if shown < len(matches):
+                one = f"the same with offset={scan.offsets[shown]} goes on"
+                more = f" There are more; {one if is_one else 'search one result, or for something rarer'}."
+            return f"Read on with {read_name}(reference, offset).{more}{scan.limitation}\n"
+
+        return self._fitted(head, matches[:_MAX_MATCHES])
 
     def listed(self, session: "Session", *, page: object, skip: object, read_name: str, name: str) -> str:
         """
@@ -110,14 +112,15 @@ class Searcher:
         lines = [_line(result, now=datetime.now(UTC)) for result in results[: end - start]]
 
         def left_out(shown: int) -> str:
-            return f"[The rest of this page did not fit: {name}(page={number}, skip={skipped + shown})]"
+            if shown == len(lines):
+                return ""
+            return f" The rest of this page did not fit: {name}(page={number}, skip={skipped + shown})."
 
-        return self._fitted(f"Read one with {read_name}(reference).{next_page}\n", lines, left_out)
+        return self._fitted(lambda shown: f"Read one with {read_name}(reference).{next_page}{left_out(shown)}\n", lines)
 
-    def _fitted(self, head: str, lines: list[str], omission: Callable[[int], str]) -> str:
+    def _fitted(self, head: Callable[[int], str], lines: list[str]) -> str:
         def compose(count: int) -> str:
-            shown = lines if count == len(lines) else [*lines[:count], omission(count)]
-            return head + "\n".join(shown)
+            return head(count) + "\n".join(lines[:count])
 
         count = longest_fitting(compose, length=len(lines), budget=self.page_tokens, counter=self.counter)
         # Of what is written in few letters and many tokens even one line may be too much.

@@ -311,7 +311,6 @@ def test_nothing_that_is_no_reference_by_right_stays_one(before: str, after: str
     "text",
     [
         "covid-19-vaccination-rates",
-        "us-east-1-production",
         "section-2-introduction",
         "a-1-aaaaaaaaaab",
         "https://x.org/a-1-b",

@@ -23,6 +23,14 @@ def test_a_long_sequence_is_shared_and_a_short_one_is_not():
     assert threading.active_count() == before
 
 
+def test_where_there_is_no_further_thread_one_does_it_all(monkeypatch):
+    def none(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    assert in_two_threads(list, range(40)) == list(range(40))
+
+
 @pytest.mark.parametrize("bad", [0, 39])
 def test_what_fails_in_either_half_is_raised_when_both_have_ended(bad):
     done = []

@@ -176,3 +176,12 @@ def test_a_fork_in_the_middle_of_another_threads_use_does_not_hang_the_child():
     finally:
         done.set()
         user.join()
+
+
+def test_a_block_is_entered_once():
+    key = SecretKey(b"k" * 32)
+    block = key.exposed()
+    with block, pytest.raises(RuntimeError), block:
+        pass
+    key.close()
+    assert bytes(key._view) == bytes(32)

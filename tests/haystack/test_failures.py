@@ -11,7 +11,7 @@ from haystack.hooks.tool_result_offloading import AlwaysOffload
 from haystack.tools import Tool
 
 from stores.errors import StoreDenied, StoreFull, StoreUnavailable
-from tenancy.errors import StorageUnavailable
+from tenancy.errors import QuotaExceeded, ResultNotFound, StorageUnavailable
 from tenancy.manager import SessionManager
 from tenancy.quotas import Limits
 from tenancy.seam.hooks import session_hooks
@@ -131,6 +131,33 @@ def test_whatever_fails_in_mid_run_is_told_in_a_bounded_notice_or_as_the_policy_
             assert (after.used_bytes, after.results) == expected, failure
 
 
+@pytest.mark.parametrize(
+    "error", [StorageUnavailable(), QuotaExceeded(level="tenant", unit="bytes", limit=1, used=1, requested=1)]
+)
+def test_nothing_in_a_text_makes_a_notice_ask_a_storage_that_does_not_answer(
+    error: Exception, make_manager: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = make_manager(durability="process").session(tenant="acme", user="u", session="chat")
+    asked: list[str] = []
+
+    def refuse(*_: Any, **__: Any) -> str:
+        raise error
+
+    def look(_: Any, reference: str) -> Any:
+        asked.append(reference)
+        raise ResultNotFound if len(asked) < 4 else StorageUnavailable
+
+    monkeypatch.setattr(type(session), "write_result", refuse)
+    monkeypatch.setattr(type(session), "result", look)
+    tool = _tool("".join(f"web-{n}-aaaaaaaaaa " for n in range(1, 900)) * 2, breaks=lambda: None)
+
+    answer = run(agent(call("fetch"), "done", tools=[tool], offload={"*": AlwaysOffload()}), session=session)
+
+    assert results_of(answer["messages"])[0].startswith("[Not stored")
+    # A storage that does answer is asked, as long as it does.
+    assert len(asked) == (4 if isinstance(error, QuotaExceeded) else 0)
+
+
 @pytest.mark.case(98)
 @pytest.mark.parametrize("way", ["run", "run_async"])
 def test_parts_before_one_that_failed_go_as_soon_as_the_database_is_back(way: str, make_manager: Any) -> None:
@@ -142,7 +169,7 @@ def test_parts_before_one_that_failed_go_as_soon_as_the_database_is_back(way: st
     class Failing(type(session)):  # type: ignore[misc]
         def write_result(self, *arguments: Any, **settings: Any) -> str:
             written.append(None)
-            is_away[0] = len(written) >= 2
+            is_away[0] = len(written) == 2
             return str(self._there(write, *arguments, **settings))
 
         def delete(self, reference: str) -> None:
@@ -164,8 +191,10 @@ def test_parts_before_one_that_failed_go_as_soon_as_the_database_is_back(way: st
     (refused,) = results_of(answer["messages"])
     assert refused.startswith("[Not stored: the storage does not answer.")
     assert manager.usage(tenant="acme").results == 1
-    is_away[0] = False
     assert list(session.results()) == []
+    is_away[0] = False
+    kept = session.write("another")
+    session.delete(kept)
     usage = manager.usage(tenant="acme")
     assert (usage.used_bytes, usage.results) == (0, 0)
     assert manager.verify().findings == ()

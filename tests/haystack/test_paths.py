@@ -96,6 +96,7 @@ def inline_bytes() -> int:
         ("$", ORDERS),
         ("$['orders'][1]['id']", 1),
         ("$['next-page']", {"cursor": "abc"}),
+        ('$["next-page"]["cursor"]', "abc"),
         # Numbers as everybody writes them.
         ("orders[?id==7].customer | [0]", "c-0"),
         ("orders[?id >= 498 && id<499.5].id", [498, 499]),
@@ -218,6 +219,32 @@ def test_a_filter_that_nothing_fits_says_how_values_are_written(session: Session
         assert "texts stand in single quotes, and numbers, true, false and null in backticks: [?id==`7`]" in answer, (
             path
         )
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "expected"),
+    [
+        # Something fits, and there is nothing further in it.
+        ({"orders": [{"id": 7, "tags": []}]}, "orders[?id==`7`].nope", "[]"),
+        ({"orders": [{"id": 7, "tags": []}]}, "orders[?id==`7`].tags[]", "[]"),
+        ({"why?": []}, '"why?"', "[]"),
+        # There, and null.
+        ([None, 1], "[0]", "null"),
+        ({"a": [None]}, "a[-1]", "null"),
+        # Long on one side only, so that there is nothing to compare.
+        ({"orders": [{"id": 7, "items": list(range(1500))}]}, "orders[?items != `null`].id", "[7]"),
+        # Commas and brackets in a text are no values.
+        ({"rows": 2, "content": 'a,b,c,d,e\\"[{\n' * 60_001}, "rows", "2"),
+    ],
+)
+def test_an_answer_says_what_is_so(document: Any, path: str, expected: str) -> None:
+    assert part_of(json.dumps(document), path) == expected
+
+
+@pytest.mark.parametrize("path", ["[]" * 249, "a" + "|a" * 249, "$.orders[*]['id','customer']", "$['it\\'s']"])
+def test_what_cannot_be_taken_as_it_was_meant_is_refused(path: str) -> None:
+    with pytest.raises(NoPart):
+        part_of("[[1]]", path)
 
 
 def test_what_a_function_cannot_take_is_named() -> None:

@@ -133,6 +133,33 @@ def test_a_pointer_is_bounded_and_names_our_references_only(session: Session, wh
         assert "list_results()" in text
 
 
+def test_a_reference_of_the_sessions_own_in_a_tools_text_stays(session: Session) -> None:
+    own = session.write("what somebody found out", name="x.txt")
+    forged = " ".join(f"web-{n}-aaaaaaaaaa" for n in range(1, 4))
+    text = f"See {own}, {forged}. " + "z" * 900
+    asked = agent(call("t"), "done", tools=[text_tool("t", text)], offload={"*": AlwaysOffload()})
+    pointer = results_of(run(asked, session=session)["messages"])[0]
+    assert f"See {own}, web\u20111\u2011aaaaaaaaaa" in pointer
+    assert not re.search(r"web-\d-a", pointer)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_json"),
+    [
+        ('{"a": 1' + " " * 900 + "}", True),
+        ('\n [ {"a": 1}' + " " * 900 + "]\n", True),
+        ("[1," + " " * 900 + "2]", True),
+        ("[INFO] starting\n" + "[DEBUG] ok\n" * 90 + "[INFO] took [12 ms]", False),
+        ("{ braces }" + " x" * 900 + "{ more }", False),
+        ("plain " * 200, False),
+    ],
+)
+def test_the_pointer_to_json_says_that_a_part_can_be_read(text: str, is_json: bool, session: Session) -> None:
+    asked = agent(call("t"), "done", tools=[text_tool("t", text)], offload={"*": AlwaysOffload()})
+    pointer = results_of(run(asked, session=session)["messages"])[0]
+    assert ("read_result(reference, path)" in pointer) == is_json
+
+
 def test_a_compacted_pointer_is_like_any_other(session: Session) -> None:
     tools = [text_tool("t", "\ud800" + "word " * 3_000)]
     steps = (call("t"), call("t"), call("t"), "done")

@@ -366,6 +366,35 @@ def test_a_search_goes_on_where_it_left_off(session: Any) -> None:
         assert "whole number" in use(session, "search_result", query="hit", reference=reference, offset=wrong)
 
 
+@pytest.mark.parametrize("page_tokens", [100, 200, 500, 1000])
+@pytest.mark.parametrize(
+    ("query", "regex"),
+    [(r"^.*ERROR.*$", True), ("ERROR", False), (r"(?<=id=)\d+", True), (r"^\d+", True), (r"$", True)],
+)
+def test_who_follows_the_hint_sees_every_match_once(query: str, regex: bool, page_tokens: int, session: Any) -> None:
+    text = "".join(f"{n:05d} id={n:05d} ERROR {'disk full ' * 18}\n" for n in range(60))
+    reference = session.write(text, name="x.txt")
+    flags = re.MULTILINE if regex else 0
+    expected = [found.start() for found in re.finditer(query, text, flags)]
+    toolset, found, offset = SessionToolset(page_tokens=page_tokens), [], 0
+    while True:
+        asked = {"query": query, "regex": regex, "reference": reference, "offset": offset}
+        answer = use(session, "search_result", toolset, **asked)
+        found += [int(each) for each in re.findall(r" line \d+, offset (\d+):", answer)]
+        goes_on = re.search(r"the same with offset=(\d+) goes on", answer)
+        if goes_on is None:
+            break
+        assert int(goes_on[1]) > offset
+        offset = int(goes_on[1])
+    assert found == expected
+
+
+def test_where_a_search_begins_no_line_does(session: Any) -> None:
+    reference = session.write("abc\ndef\nghi\n", name="x.txt")
+    answer = use(session, "search_result", query=r"^\w", regex=True, reference=reference, offset=5)
+    assert [int(each) for each in re.findall(r"offset (\d+):", answer)] == [8]
+
+
 def test_a_file_is_no_text_to_search_and_that_is_no_event(session: Any, events: Any) -> None:
     reference = session.write(PNG, name="x.png")
     expected = "That result is not text. Only texts can be searched."
