@@ -105,9 +105,8 @@ def _as_its_role(access: Access, name: str, known: Mapping[str, Any]) -> Abstrac
 def _plan(transaction: Transaction, statement: Statement, known: Mapping[str, Any], *, small: tuple[str, ...]) -> Plan:
     text, constants = statement.compiled(transaction._dialect)
     binds = statement._clause.compile(dialect=DIALECT).binds
-    values = {
-        name: known.get(name, _any(binds[name].type)) if value is None else value for name, value in constants.items()
-    }
+    values = {name: known.get(name, _any(bind.type)) for name, bind in binds.items()}
+    values |= {name: value for name, value in constants.items() if value is not None}
     if transaction._dialect.name == "sqlite":
         steps = [str(row[-1]) for row in transaction.connection.execute(f"EXPLAIN QUERY PLAN {text}", values)]
         scans = [match for step in steps for match in [_SQLITE_SCAN.match(step)] if match]
