@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from types import TracebackType
 
 
@@ -13,24 +14,33 @@ class ProcessLock:
     thread does not exist there.
     """
 
-    __slots__ = ("_locks",)
+    __slots__ = ("__weakref__", "_lock")
 
     def __init__(self) -> None:
-        self._locks: dict[int, threading.Lock] = {}
+        self._lock = threading.Lock()
+        _all.add(self)
 
     @property
     def is_held(self) -> bool:
         """Whether a thread of this process holds it at this moment."""
-        lock = self._locks.get(os.getpid())
-        return lock is not None and lock.locked()
+        return self._lock.locked()
 
     def __enter__(self) -> None:
-        pid = os.getpid()
-        # setdefault is one step of the interpreter: two threads of a new child get the same lock.
-        lock = self._locks.get(pid) or self._locks.setdefault(pid, threading.Lock())
-        lock.acquire()
+        self._lock.acquire()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._locks[os.getpid()].release()
+        self._lock.release()
+
+
+#: To be made anew in a child. A process id looked at by each use instead took longer than the lock.
+_all: "weakref.WeakSet[ProcessLock]" = weakref.WeakSet()
+
+
+def _start_afresh() -> None:
+    for lock in _all:
+        lock._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_start_afresh)

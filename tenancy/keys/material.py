@@ -4,32 +4,50 @@ import hmac
 import os
 from typing import Final, NoReturn, Self, final
 
-from stores.locks import ProcessLock
 from tenancy.errors import KeyUnavailable
 
 KEY_BYTES: Final = 32
 
 
+class _Memory:
+    """
+    The bytes of a key, overwritten when the last of those who refer to this is done: who holds it, or borrows it.
+
+    Counted by the interpreter, which counts in any case, without a lock, and also for who was interrupted.
+    """
+
+    __slots__ = ("view",)
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        # A view, since the repr of what a slot holds may be printed by a tool that shows attributes; and by way of
+        # `memoryview`, since `bytearray(32)` would be a key of zeros.
+        self.view = memoryview(bytearray(memoryview(data)))
+
+    def __del__(self) -> None:
+        if hasattr(self, "view"):
+            self.view[:] = bytes(len(self.view))
+
+
 class _Exposed:
     """The block in which the bytes of a key are lent out. A class, since every seal and every opening enters one."""
 
-    __slots__ = ("_key", "_view")
+    __slots__ = ("_key", "_memory", "_view")
 
     def __init__(self, key: "SecretKey") -> None:
         self._key = key
-        self._view: memoryview | None = None
+        self._memory: _Memory | None = None
 
     def __enter__(self) -> memoryview:
-        if self._view is not None:
+        if self._memory is not None:
             raise RuntimeError("This block was entered already.")
-        self._view = self._key._lend()
+        self._memory = self._key._held()
+        self._view = self._memory.view.toreadonly()
         return self._view
 
     def __exit__(self, *_: object) -> None:
-        if self._view is not None:
+        if self._memory is not None:
             self._view.release()
-            self._view = None
-            self._key._take_back()
+            self._memory = None
 
     def __repr__(self) -> str:
         return "SecretKey(…)"
@@ -40,10 +58,9 @@ class SecretKey:
     """
     32 secret bytes that are overwritten when their holder is done with them.
 
-    An instance belongs to one holder, who closes it; an instance that is dropped without is overwritten when it is
-    collected. Closing while another thread is inside `exposed` overwrites when the last of them leaves, so that nobody
-    ever seals with half a key. It shows itself in no repr, is not copied by accident (`duplicate` does it on purpose)
-    and is never pickled.
+    An instance belongs to one holder, who closes it; one that is dropped is closed by that. The bytes are overwritten
+    when the last holder has closed his (see `duplicate`) and nobody is inside `exposed`, so that nobody ever seals with
+    half a key. It shows itself in no repr, is not copied by accident and is never pickled.
 
     What Python cannot promise: the `bytes` a key was made from (chance, a decoded setting, an opened wrapped key) and
     the copies inside the cryptographic library are freed, not overwritten; memory may be swapped out or end up in a
@@ -53,17 +70,11 @@ class SecretKey:
     :raises ValueError: If there are not exactly 32.
     """
 
-    __slots__ = ("_closed", "_lock", "_users", "_view")
+    __slots__ = ("_memory",)
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
-        # A view, since the repr of what a slot holds may be printed by a tool that shows attributes; and by way of
-        # `memoryview`, since `bytearray(32)` would be a key of zeros.
-        self._view = memoryview(bytearray(memoryview(data)))
-        # A plain lock that another thread holds at the moment of a fork would hang the child at its first key.
-        self._lock = ProcessLock()
-        self._users = 0
-        self._closed = False
-        if len(self._view) != KEY_BYTES:
+        self._memory: _Memory | None = _Memory(data)
+        if len(self._memory.view) != KEY_BYTES:
             raise ValueError(f"A key has {KEY_BYTES} bytes.")
 
     @classmethod
@@ -79,27 +90,22 @@ class SecretKey:
         """
         return _Exposed(self)
 
-    def _lend(self) -> memoryview:
-        with self._lock:
-            if self._closed:
-                raise KeyUnavailable("This key was closed; what it belonged to is closed too.")
-            self._users += 1
-            return self._view.toreadonly()
-
-    def _take_back(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._closed and not self._users:
-                self._overwrite()
+    def _held(self) -> _Memory:
+        # One look: whoever closes this at the same moment comes before it, or behind whoever asks.
+        memory = self._memory
+        if memory is None:
+            raise KeyUnavailable("This key was closed; what it belonged to is closed too.")
+        return memory
 
     def duplicate(self) -> "SecretKey":
         """
-        Make a second key of the same bytes, for a second holder.
+        Make a second key for a second holder. Both have the same bytes, of which there still is one copy.
 
         :raises KeyUnavailable: If this one is closed.
         """
-        with self.exposed() as view:
-            return SecretKey(view)
+        second = SecretKey.__new__(SecretKey)
+        second._memory = self._held()
+        return second
 
     def equals(self, other: "SecretKey") -> bool:
         """Compare with another key, in a time that does not tell how much of it was right."""
@@ -107,25 +113,14 @@ class SecretKey:
             return hmac.compare_digest(mine, theirs)
 
     def close(self) -> None:
-        """Overwrite the bytes: at once, or when the last `exposed` block is left. May be repeated."""
-        with self._lock:
-            self._closed = True
-            if not self._users:
-                self._overwrite()
-
-    def _overwrite(self) -> None:
-        self._view[:] = bytes(len(self._view))
+        """End this holder's use. The bytes are overwritten with the last one's. May be repeated."""
+        self._memory = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def __del__(self) -> None:
-        # Nobody is inside `exposed` any more: its frame would hold this instance.
-        if hasattr(self, "_view"):
-            self._overwrite()
 
     def __repr__(self) -> str:
         return "SecretKey(…)"

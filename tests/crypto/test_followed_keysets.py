@@ -49,13 +49,14 @@ def house(provider):
 
 
 def held_by(house):
-    """The keys of the file, and those that were opened with them; held on to, lest the collector overwrite them."""
+    """The bytes of the keys of the file, and of those that were opened with them."""
     entries = house.provider._keyset._reading.keyset._entries.values()
-    return [*(entry.key for entry in entries), *(key for _, key in house.keyring._cache._kept.values())]
+    keys = [*(entry.key for entry in entries), *(key for _, key in house.keyring._cache._kept.values())]
+    return [key._memory.view.obj for key in keys]
 
 
-def are_overwritten(keys):
-    return bool(keys) and all(key._view.obj == bytes(32) for key in keys)
+def are_overwritten(buffers):
+    return bool(buffers) and all(buffer == bytes(32) for buffer in buffers)
 
 
 def test_a_key_that_another_process_disables_opens_nothing_from_the_next_use_on(path, provider, house):
@@ -83,7 +84,7 @@ def test_what_is_new_goes_under_the_new_primary_key_from_the_next_use_on(path, h
 
 def test_the_old_keys_are_overwritten_when_the_file_has_changed(path, house):
     before = held_by(house)
-    assert not any(are_overwritten([key]) for key in before)
+    assert not any(are_overwritten([buffer]) for buffer in before)
     add_primary_key(path)
     house.use()
     assert are_overwritten(before)
@@ -295,8 +296,7 @@ def test_a_key_in_use_is_overwritten_after_its_use(path, provider, monkeypatch):
     def changed_meanwhile(key, *, under, context):
         add_primary_key(path)
         provider.generation()
-        # Held on to, lest the collector overwrite it.
-        seen.append(under)
+        seen.append(under._memory.view.obj)
         return wrap_key(key, under=under, context=context)
 
     monkeypatch.setattr("tenancy.keys.providers.wrap_key", changed_meanwhile)

@@ -224,7 +224,7 @@ def test_nothing_is_kept_beyond_a_change_of_the_providers_keys(rows, uses):
             assert provider.unwrapped == generation + 1
         # Not left to their age.
         assert all(is_closed(key) for key in kept)
-        kept = [key for _, key in keyring._cache._kept.values()]
+        kept = [with_its_bytes(key) for _, key in keyring._cache._kept.values()]
         assert kept
 
 
@@ -273,7 +273,7 @@ def test_while_a_provider_cannot_tell_whether_its_keys_changed_nothing_is_opened
     provider = ChangingProvider()
     keyring = Keyring(provider)
     keyring.session_key(*rows, **IDS).close()
-    kept = [key for _, key in keyring._cache._kept.values()]
+    kept = [with_its_bytes(key) for _, key in keyring._cache._kept.values()]
     provider.is_down = True
     for use in (
         lambda: keyring.session_key(*rows, **IDS),
@@ -305,15 +305,17 @@ def test_the_callers_key_is_the_callers(keyring, rows):
 def test_a_closed_keyring_keeps_no_key_and_opens_none(keyring, rows):
     held = keyring.session_key(*rows, **IDS)
     expected = bytes_of(held)
-    buffers = [key._view.obj for _, key in keyring._cache._kept.values()]
+    buffers = [key._memory.view.obj for _, key in keyring._cache._kept.values()]
     assert buffers
     keyring.close()
     keyring.close()
-    assert all(buffer == bytes(32) for buffer in buffers)
     with pytest.raises(KeyUnavailable):
         keyring.session_key(*rows, **IDS)
     # Whoever holds a key finishes what he began.
     assert bytes_of(held) == expected
+    assert [buffer == bytes(32) for buffer in buffers].count(False) == 1
+    held.close()
+    assert all(buffer == bytes(32) for buffer in buffers)
 
 
 def test_a_check_value_tells_the_right_key_from_every_other():
@@ -432,12 +434,17 @@ def test_a_keyring_shows_no_key_and_is_not_copied(keyring, rows):
             copier(keyring)
 
 
-def is_closed(key):
-    """Whether the cache closed it, rather than dropped it and left the rest to the collector."""
+def with_its_bytes(key):
+    return key, key._memory.view.obj
+
+
+def is_closed(kept):
+    """Whether the cache closed a key, rather than dropped it and left the rest to the collector."""
+    key, its_bytes = kept
     try:
         bytes_of(key)
     except KeyUnavailable:
-        return key._view.obj == bytes(32)
+        return its_bytes == bytes(32)
     return False
 
 
@@ -446,7 +453,7 @@ def test_the_cache_never_holds_more_than_it_may_and_overwrites_what_leaves():
     kept = []
     for number in range(10):
         cache.put(number, SecretKey(bytes([number + 1]) * 32))
-        kept.append(cache._kept[number][1])
+        kept.append(with_its_bytes(cache._kept[number][1]))
         assert len(cache) <= 3
     assert [number for number in range(10) if cache.get(number) is not None] == [7, 8, 9]
     assert [is_closed(key) for key in kept] == [True] * 7 + [False] * 3
@@ -460,7 +467,7 @@ def test_the_cache_overwrites_what_is_too_old_on_the_next_call_of_any_kind():
     for number in range(5):
         time.seconds = float(number)
         cache.put(number, SecretKey(bytes([number + 1]) * 32))
-    kept = [key for _, key in cache._kept.values()]
+    kept = [with_its_bytes(key) for _, key in cache._kept.values()]
     time.seconds = 12.5
     assert cache.get("something else") is None
     assert [is_closed(key) for key in kept] == [True] * 3 + [False] * 2
@@ -472,7 +479,7 @@ def test_the_cache_overwrites_what_is_too_old_on_the_next_call_of_any_kind():
 def test_the_cache_overwrites_a_key_that_is_put_again():
     cache = KeyCache(entries=3, seconds=10.0, monotonic=Time())
     cache.put("a", SecretKey(b"1" * 32))
-    kept = cache._kept["a"][1]
+    kept = with_its_bytes(cache._kept["a"][1])
     cache.put("a", SecretKey(b"2" * 32))
     assert is_closed(kept)
     assert bytes_of(cache.get("a")) == b"2" * 32

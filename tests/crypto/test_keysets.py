@@ -443,7 +443,7 @@ def test_a_closed_provider_holds_no_key(open_keyset):
     provider = open_keyset(entry("a"), entry("b", "enabled"), entry("c", "destroyed"))
     wrapped = provider.wrap(SecretKey(CANARY), context=CONTEXT)
     held = provider._keyset._reading.keyset
-    buffers = [kept.key._view.obj for kept in held._entries.values() if kept.key is not None]
+    buffers = [kept.key._memory.view.obj for kept in held._entries.values() if kept.key is not None]
     provider.close()
     provider.close()
     assert buffers == [bytes(32), bytes(32)]
