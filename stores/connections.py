@@ -7,7 +7,6 @@ import select
 import sqlite3
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
@@ -18,6 +17,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.pool import QueuePool
 
 from stores.errors import StoreDenied, StoreFull
+from stores.pools import KEPT, OVERFLOW
 from stores.reserve import Reserve
 from stores.system_errors import is_full
 
@@ -36,8 +36,6 @@ _POSTGRES_PARAMETERS: Final[dict[str, int]] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-_POOL_SIZE: Final = 16
-_POOL_OVERFLOW: Final = 64
 #: `psycopg.pq.TransactionStatus.IDLE` and `PipelineStatus.OFF`, without importing a driver that may not be there.
 _IDLE: Final = 0
 _OFF: Final = 0
@@ -79,28 +77,34 @@ def create_sqlite_file(path: Path) -> None:
         ) from None
 
 
-def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None) -> Engine:
+def make_engine(
+    url: sa.URL,
+    *,
+    durability: Durability,
+    lock_wait_seconds: float,
+    connect: Callable[[], sqlite3.Connection] | None = None,
+) -> Engine:
     """
-    Make the pool of connections to one database. The driver is in autocommit; transactions are begun by hand.
+    Make an engine for one database. The driver is in autocommit; transactions are begun by hand.
 
-    :param reserve: Of a SQLite file.
+    :param connect: On SQLite, what makes a connection.
     :raises ValueError: If the driver is not installed.
     """
     if url.get_backend_name() == "sqlite":
         return sa.create_engine(
             "sqlite+pysqlite://",
-            creator=partial(_connect_in_any_case, url.database or "", durability, lock_wait_seconds, reserve),
+            creator=connect,
             poolclass=QueuePool,
-            pool_size=_POOL_SIZE,
-            max_overflow=_POOL_OVERFLOW,
+            pool_size=KEPT,
+            max_overflow=OVERFLOW,
             pool_timeout=lock_wait_seconds,
             paramstyle="named",
         )
     try:
         engine = sa.create_engine(
             url,
-            pool_size=_POOL_SIZE,
-            max_overflow=_POOL_OVERFLOW,
+            pool_size=KEPT,
+            max_overflow=OVERFLOW,
             pool_timeout=lock_wait_seconds,
             connect_args={
                 **{name: value for name, value in _POSTGRES_PARAMETERS.items() if name not in url.query},
@@ -114,9 +118,14 @@ def make_engine(url: sa.URL, *, durability: Durability, lock_wait_seconds: float
     return engine
 
 
-def _connect_in_any_case(
-    path: str, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None
+def connect_sqlite(
+    path: str, *, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None
 ) -> sqlite3.Connection:
+    """
+    Open a SQLite file, which must exist, and set the connection up.
+
+    :raises sqlite3.Error: If that fails.
+    """
     while True:
         try:
             return _connect_sqlite(path, durability, lock_wait_seconds)

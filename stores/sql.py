@@ -7,17 +7,19 @@ No driver exception leaves this module.
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from stores.connections import Durability, make_engine, parse_url
+from stores.connections import Durability, connect_sqlite, make_engine, parse_url
 from stores.driver_errors import Asking, DriverErrors, PostgresErrors, SqliteErrors
 from stores.entries import close_quietly
 from stores.errors import StoreError, StoreFull, StoreUnavailable
-from stores.locks import ProcessLock
+from stores.lending import Lender, Lent, Reading
+from stores.pools import EnginePool, Pool, SqlitePool
 from stores.reserve import RESERVE_BYTES, Reserve
 from stores.system_errors import translated
 from stores.transactions import LocalSettings, Statement, Transaction, set_local
@@ -59,26 +61,27 @@ class Database:
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         path = self.sqlite_path
         self._reserve = None if path is None else Reserve(path, size_bytes=reserve_bytes)
-        self.engine = make_engine(
-            self.url, durability=durability, lock_wait_seconds=lock_wait_seconds, reserve=self._reserve
-        )
+        how: Any = {"durability": durability, "lock_wait_seconds": lock_wait_seconds}
+        connect = partial(connect_sqlite, self.url.database or "", reserve=self._reserve, **how)
+        self.engine = make_engine(self.url, connect=connect if self.is_sqlite else None, **how)
+        #: The dialect statements are compiled for.
+        self.dialect: sa.Dialect = self.engine.dialect
         #: What the driver's exceptions mean.
         self.errors: DriverErrors = PostgresErrors() if self._reserve is None else SqliteErrors(self._reserve)
-        self._owner_pid = os.getpid()
-        self._taking_over = ProcessLock()
+        #: Its connections. Only what SQLAlchemy does itself, such as a migration, goes by way of `engine`.
+        self.pool: Pool = (
+            SqlitePool(connect, self.errors, wait_seconds=lock_wait_seconds)
+            if self.is_sqlite
+            else EnginePool(self.engine, self.errors)
+        )
+        self._lender = Lender(self.pool, start_afresh=self._start_afresh)
         # SQLite's own busy handler polls and is unfair; within one process writers queue here instead.
         self._writer = threading.Lock()
-        self._closed = False
 
     @property
     def sqlite_path(self) -> Path | None:
         """Where the SQLite file is, or `None` on PostgreSQL."""
         return Path(self.url.database or "") if self.is_sqlite else None
-
-    @property
-    def dialect(self) -> sa.Dialect:
-        """The dialect statements are compiled for."""
-        return self.engine.dialect
 
     @contextmanager
     def writing(
@@ -102,7 +105,7 @@ class Database:
         :raises StoreFull: If there is no room. Nothing was changed.
         """
         patience = self.lock_wait_seconds if patience_seconds is None else patience_seconds
-        with self._checked_out() as connection:
+        with Lent(self._lender) as connection:
             writer = self._writer
             if self.is_sqlite and not writer.acquire(timeout=patience):
                 raise StoreUnavailable("The database stayed locked by other writers of this process.")
@@ -123,8 +126,9 @@ class Database:
                 if self.is_sqlite:
                     writer.release()
 
-    @contextmanager
-    def reading(self, *, local: LocalSettings | None = None, snapshot: bool = False) -> Iterator[Transaction]:
+    def reading(
+        self, *, local: LocalSettings | None = None, snapshot: bool = False
+    ) -> AbstractContextManager[Transaction]:
         """
         Run queries. Without `snapshot` each one sees the newest committed state and is a transaction of its own.
 
@@ -132,11 +136,13 @@ class Database:
         :param snapshot: All queries see one and the same state.
         :raises StoreUnavailable: If the database is away or stays locked.
         """
-        with self._checked_out() as connection:
-            if not snapshot:
-                every_time = None if self.is_sqlite else local or {}
-                yield Transaction(connection, self.dialect, self.errors, every_time=every_time)
-                return
+        if snapshot:
+            return self._reading_one_state(local)
+        return Reading(self._lender, self.dialect, self.errors, None if self.is_sqlite else local or {})
+
+    @contextmanager
+    def _reading_one_state(self, local: LocalSettings | None) -> Iterator[Transaction]:
+        with Lent(self._lender) as connection:
             if self.is_sqlite:
                 self._command(connection, "BEGIN")
             else:
@@ -200,7 +206,7 @@ class Database:
                     raise
 
     def _checkpoint(self, mode: str) -> bool:
-        with self._checked_out() as connection, Asking(self.errors, connection):
+        with Lent(self._lender) as connection, Asking(self.errors, connection):
             # Whoever wants to write waits for this, while this waits for whoever reads.
             connection.execute(f"PRAGMA busy_timeout={int(min(_CUT_PATIENCE_SECONDS, self.lock_wait_seconds) * 1000)}")
             try:
@@ -214,45 +220,16 @@ class Database:
 
     def close(self) -> None:
         """Close every connection. May be repeated; later transactions raise `StoreUnavailable`."""
-        self._closed = True
         try:
+            self._lender.close()
             self.engine.dispose()
         finally:
             # SQLite's log went with its last connection.
             self.restore_reserve()
 
-    @contextmanager
-    def _checked_out(self) -> Iterator[Any]:
-        if self._closed:
-            raise StoreUnavailable("The database was closed.")
-        if os.getpid() != self._owner_pid:
-            self._start_afresh()
-        try:
-            pooled = self.engine.raw_connection()
-        except sa.exc.TimeoutError:
-            raise StoreUnavailable("No database connection became free in time.") from None
-        except sa.exc.DBAPIError as error:
-            raise self.errors.translate(error.orig) from None
-        except self.errors.driver as error:
-            raise self.errors.translate(error) from None
-        try:
-            yield pooled.driver_connection
-        except BaseException as error:
-            if isinstance(error, StoreUnavailable) or getattr(pooled.driver_connection, "closed", False):
-                # The connection is dead, or may be; the pool must not hand it out again.
-                pooled.invalidate()
-            raise
-        finally:
-            pooled.close()
-
     def _start_afresh(self) -> None:
-        # Once for all threads of a new child, or each would take away what the one before has just begun to use.
-        with self._taking_over:
-            if os.getpid() != self._owner_pid:
-                # A fork shares sockets and locks with its parent: leave the parent's alone.
-                self.engine.dispose(close=False)
-                self._writer = threading.Lock()
-                self._owner_pid = os.getpid()
+        self._writer = threading.Lock()
+        self.engine.dispose(close=False)
 
     def _begin(
         self, connection: Any, patience: float, *, local: LocalSettings | None, shred: bool, snapshot: bool

@@ -12,9 +12,10 @@ class KeyCache:
     """
     Keeps keys by everything that decides whether they are the right ones, of which the first part says whose they are.
 
-    Nobody shares a `SecretKey` with the cache: it keeps one of its own and hands out others (`duplicate`), so that it may
-    close its own whenever it likes; the bytes go with the last. Age counts from when a key was put in, and the oldest leaves first; an old key
-    is never handed out, and is overwritten by the next call of any kind or by `close`. Safe for threads.
+    Nobody shares a `SecretKey` with the cache: it keeps one of its own and hands out others (`duplicate`), so that it
+    may close its own whenever it likes; the bytes go with the last. Age counts from when a key was put in, and the
+    oldest leaves first; an old key is never handed out, and is closed by the next call of any kind or by `close`. Safe
+    for threads.
 
     :param entries: How many keys at most; 0 keeps none.
     :param seconds: How old a key may be.

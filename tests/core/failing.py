@@ -263,8 +263,11 @@ def full(house: House) -> Calls:
         yield lambda: house.write(os.urandom(50_000))
     if house.url.startswith("sqlite"):
         (pages,) = sqlite3.connect(house.url.removeprefix("sqlite:///")).execute("PRAGMA page_count").fetchone()
-        engine = house.manager._backend.catalogue.database.engine
-        sa.event.listen(engine, "checkout", lambda one, *_: one.execute(f"PRAGMA max_page_count = {pages}"))
+        pool = house.manager._backend.catalogue.database.pool
+        # There is one, which this thread gets each time.
+        connection = pool.take()
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        pool.give(connection)
         yield lambda: [house.write(os.urandom(3000)) for _ in range(100)]
         return
     # What a server says whose disk is full, with the row in it as PostgreSQL's own details have.

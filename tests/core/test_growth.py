@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
 
 from tenancy import SessionManager
 from tests.core.bulk import PROBES, Probe, Shape, drifts, fill
@@ -31,15 +30,16 @@ class Instructions:
 
     def __init__(self, manager: SessionManager) -> None:
         self._count = 0
-        event.listen(manager._backend.catalogue.database.engine, "checkout", self._attend)
+        # There is one connection, which this thread gets each time.
+        pool = manager._backend.catalogue.database.pool
+        connection = pool.take()
+        connection.set_progress_handler(self._one_more, 1)
+        pool.give(connection)
 
     def taken(self) -> int:
         """Say how many there were since it was last asked."""
         count, self._count = self._count, 0
         return count
-
-    def _attend(self, connection: object, *_: object) -> None:
-        connection.set_progress_handler(self._one_more, 1)  # type: ignore[attr-defined]
 
     def _one_more(self) -> int:
         self._count += 1

@@ -10,7 +10,6 @@ import pytest
 
 from tenancy.errors import KeyUnavailable
 from tenancy.keys.material import SecretKey
-from tests.forked import in_a_child
 
 SECRET = bytes(range(100, 132))
 SPELLINGS = (repr(SECRET), SECRET.hex(), str(list(SECRET)), str(bytearray(SECRET)))
