@@ -1,8 +1,7 @@
 """What the operating system's errors mean for a blob."""
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Final
 
 from stores.errors import BlobCorrupt, StoreDenied, StoreError, StoreFull, StoreUnavailable
@@ -14,17 +13,26 @@ _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _FOREIGN: Final = frozenset({errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV})
 
 
-@contextmanager
-def translated(*, reading: bool = False) -> Iterator[None]:
+class translated:  # noqa: N801 - reads as the block it is
     """
     Turn an `OSError` into a `StoreError`. Its own text may hold a name or a path, so nothing of it is passed on.
 
     :param reading: Whether a foreign thing in place of ours means that a blob cannot be trusted.
     """
-    try:
-        yield
-    except OSError as error:
-        raise _translate(error, reading=reading) from None
+
+    __slots__ = ("_reading",)
+
+    def __init__(self, *, reading: bool = False) -> None:
+        self._reading = reading
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise _translate(error, reading=self._reading) from None
 
 
 def is_full(error: OSError) -> bool:

@@ -1,10 +1,10 @@
 """One read, straight down: one query, the bytes, the key, open. A whole result or a part of a text."""
 
-import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from types import TracebackType
+from typing import Final, NoReturn
 
 from stores.blob import Namespace
 from stores.errors import BlobCorrupt, BlobNotFound
@@ -84,12 +84,14 @@ class Reader:
     def read(self, reference: str) -> str | bytes:
         """See `Session.read`."""
         parsed, stored, body = self._find(reference, body_up_to=_ANY_BYTES)
-        with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
-            contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
-            _require_reference(contents, stored, parsed)
-            if body is None:
-                body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
-            return open_whole(stored.envelope, contents, body, key=key)
+        with _Loudly(self, parsed):
+            stored, key = self._opened(stored, lambda: self._look(parsed).result)
+            with key:
+                contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
+                _require_reference(contents, stored, parsed)
+                if body is None:
+                    body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
+                return open_whole(stored.envelope, contents, body, key=key)
 
     def read_page(
         self, reference: str, *, offset: int, line: int | None, max_chars: int, max_lines: int | None
@@ -98,17 +100,19 @@ class Reader:
         parsed, stored, body = self._find(reference, body_up_to=_WHOLE_BYTES)
         if stored.envelope.kind == Kind.BYTES:
             raise ValueError("This result is not text. Use read().")
-        with self._loudly(parsed), self._opened(stored, lambda: self._look(parsed).result) as (stored, key):
-            contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
-            _require_reference(contents, stored, parsed)
-            total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
-            fetch = self._fetch(stored, body)
-            if line is not None:
-                line = max(1, total_lines + 1 + line) if line < 0 else line
-                offset = find_line(stored.envelope, contents, fetch, key=key, line=line)
-            elif offset < 0:
-                offset = max(0, total_chars + offset)
-            text, at = read_chars(stored.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)
+        with _Loudly(self, parsed):
+            stored, key = self._opened(stored, lambda: self._look(parsed).result)
+            with key:
+                contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
+                _require_reference(contents, stored, parsed)
+                total_chars, total_lines = contents.total_chars or 0, contents.total_lines or 0
+                fetch = self._fetch(stored, body)
+                if line is not None:
+                    line = max(1, total_lines + 1 + line) if line < 0 else line
+                    offset = find_line(stored.envelope, contents, fetch, key=key, line=line)
+                elif offset < 0:
+                    offset = max(0, total_chars + offset)
+                text, at = read_chars(stored.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)
         if max_lines is not None:
             text = _first_lines(text, max_lines)
         end = offset + len(text)
@@ -140,7 +144,8 @@ class Reader:
     def _listed(self, stored: StoredResult) -> Result | None:
         number = stored.number
         try:
-            with self._opened(stored, lambda: self._look_at(number)) as (stored, key):
+            stored, key = self._opened(stored, lambda: self._look_at(number))
+            with key:
                 contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
             created_at, expires_at = to_datetime(stored.created_at_us), to_datetime(stored.expires_at_us)
         except ResultNotFound:
@@ -182,15 +187,12 @@ class Reader:
         listed = self._backend.catalogue.results.list(self._ids, before=number + 1, page=1)
         return next((stored for stored in listed.results if stored.number == number), None)
 
-    @contextlib.contextmanager
-    def _opened(
-        self, stored: StoredResult, again: Callable[[], StoredResult | None]
-    ) -> Iterator[tuple[StoredResult, SecretKey]]:
+    def _opened(self, stored: StoredResult, again: Callable[[], StoredResult | None]) -> tuple[StoredResult, SecretKey]:
         """
-        Open a result's key, and close it afterwards.
+        Open a result's key.
 
         :param again: Looks the row up once more.
-        :returns: The row as it was when its key opened, and the key.
+        :returns: The row as it was when its key opened, and the key, which the caller closes.
         :raises ResultNotFound: If the row is gone by the second look.
         :raises SessionNotFound: If the session is.
         :raises KeyUnavailable: If the key cannot be opened now.
@@ -198,8 +200,7 @@ class Reader:
         """
         for _ in range(_ATTEMPTS - 1):
             try:
-                key = self._key(stored)
-                break
+                return stored, self._key(stored)
             except (KeyUnavailable, KeyDestroyed):
                 # Perhaps only the key over it when the row was read: a rotation may have put another one there.
                 found = again()
@@ -208,21 +209,14 @@ class Reader:
                 if (found.session_key, found.tenant_key) == (stored.session_key, stored.tenant_key):
                     raise
                 stored = found
-        else:
-            key = self._key(stored)
-        with key:
-            yield stored, key
+        return stored, self._key(stored)
 
-    @contextlib.contextmanager
-    def _loudly(self, parsed: Reference) -> Iterator[None]:
+    def tell_apart(self, parsed: Reference) -> NoReturn:
         """Tell a result that somebody deleted meanwhile from one that is damaged, and be loud about the latter."""
-        try:
-            yield
-        except (BlobNotFound, BlobCorrupt, ResultCorrupt):
-            if self._look(parsed).result is None:
-                raise ResultNotFound from None
-            self._event()
-            raise ResultCorrupt from None
+        if self._look(parsed).result is None:
+            raise ResultNotFound from None
+        self._event()
+        raise ResultCorrupt from None
 
     def _event(self) -> None:
         emit("corrupt", session=self._scope.short_hash)
@@ -242,6 +236,25 @@ class Reader:
 
     def _namespace(self, stored: StoredResult) -> Namespace:
         return self._backend.namespace(self._ids, inline=stored.inline)
+
+
+class _Loudly:
+    """The block in which what is not as it was written is found out. A class, since every read enters one."""
+
+    __slots__ = ("_parsed", "_reader")
+
+    def __init__(self, reader: Reader, parsed: Reference) -> None:
+        self._reader = reader
+        self._parsed = parsed
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, BlobNotFound | BlobCorrupt | ResultCorrupt):
+            self._reader.tell_apart(self._parsed)
 
 
 def page_of(

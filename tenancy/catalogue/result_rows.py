@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.sessions import Ids
 from tenancy.keys.stored import SessionKey, TenantKey
 from tenancy.references import Reference
@@ -81,14 +80,15 @@ def stored_result(row: tuple[Any, ...]) -> StoredResult | None:
     # No number: no such result. No tenant key: the tenant is being erased, which looks the same.
     if row[0] is None or row[19] is None:
         return None
-    fields = dict(zip(sql.ENVELOPE_COLUMNS, row[5:14], strict=True))
+    # Their fields in the order of the columns, as `ENVELOPE_COLUMNS` has them.
+    version, tenant_key_version, wrapped, provider, key_id, wrapped_tenant_key, floor = row[14:]
     return StoredResult(
-        number=row[0],
-        result_id=row[1],
-        inline=bool(row[2]),
-        created_at_us=row[3],
-        expires_at_us=row[4],
-        envelope=Envelope(**fields),
-        session_key=SessionKey(version=row[14], tenant_key_version=row[15], wrapped=row[16]),
-        tenant_key=TenantKey(version=row[15], provider=row[17], key_id=row[18], wrapped=row[19], floor=row[20]),
+        row[0],
+        row[1],
+        bool(row[2]),
+        row[3],
+        row[4],
+        Envelope(*row[5:14]),
+        SessionKey(version, tenant_key_version, wrapped),
+        TenantKey(tenant_key_version, provider, key_id, wrapped_tenant_key, floor),
     )

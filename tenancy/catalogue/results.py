@@ -171,11 +171,13 @@ class ResultTable:
         with self._access.reading(ids.tenant_id) as transaction:
             row = transaction.one(
                 sql.FIND,
+                tenant_id=ids.tenant_id,
+                session_id=ids.session_id,
+                user_id=ids.user_id,
                 number=reference.number,
                 reference_hash=reference_hash(reference, session_id=ids.session_id),
                 now_us=self._moments.parameter(),
                 body_up_to=body_up_to,
-                **_scope(ids),
             )
         if row is None:
             raise SessionNotFound

@@ -10,6 +10,7 @@ from tenancy.errors import ResultCorrupt
 MAX_NAME_CHARS: Final = 1024
 
 _LENGTH = struct.Struct("<I")
+_LENGTH_BYTES = _LENGTH.size
 #: Stands for "no value" where a length stands.
 _NONE = 0xFFFF_FFFF
 _FIELDS = 6
@@ -56,16 +57,20 @@ def unpack_card(data: bytes) -> tuple[Card, bytes]:
     :raises ResultCorrupt: If `data` does not start with a card.
     """
     texts: list[str | None] = []
-    at = 0
+    at, end = 0, len(data)
     for _ in range(_FIELDS):
-        start = at + _LENGTH.size
-        if start > len(data):
+        start = at + _LENGTH_BYTES
+        if start > end:
             raise ResultCorrupt
-        (length,) = _LENGTH.unpack_from(data, at)
-        at = start if length == _NONE else start + length
-        if at > len(data):
+        length = int.from_bytes(data[at:start], "little")
+        if length == _NONE:
+            at = start
+            texts.append(None)
+            continue
+        at = start + length
+        if at > end:
             raise ResultCorrupt
-        texts.append(None if length == _NONE else _decoded(data[start:at]))
+        texts.append(_decoded(data[start:at]))
     hint, tag, suffix, name, tool, media_type = texts
     if hint is None or tag is None or suffix is None or name is None:
         raise ResultCorrupt

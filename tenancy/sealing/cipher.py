@@ -62,8 +62,11 @@ def open_message(header: bytes, body: bytes, *, key: memoryview, context: bytes)
     try:
         decryptor = Cobblestone256Decryptor(key, context)
         opened.append(decryptor.update(header))
-        view = memoryview(body)
-        opened += [decryptor.update(view[at : at + _FEED_BYTES]) for at in range(0, len(view), _FEED_BYTES)]
+        if len(body) <= _FEED_BYTES:
+            opened.append(decryptor.update(body))
+        else:
+            view = memoryview(body)
+            opened += [decryptor.update(view[at : at + _FEED_BYTES]) for at in range(0, len(view), _FEED_BYTES)]
         opened.append(decryptor.finalize())
     except (InvalidTag, AlreadyFinalized, ValueError):
         # What the chunks before the bad one held is not for anybody, a printed traceback included.

@@ -7,6 +7,7 @@ an edited one makes the result unreadable and nothing else.
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 from tenancy.errors import ResultCorrupt
@@ -31,6 +32,11 @@ class Codec(IntEnum):
 
     IDENTITY = 0
     ZSTD = 1
+
+
+#: Plain numbers, which are compared sooner than members.
+_KINDS: Final = frozenset(map(int, Kind))
+_CODECS: Final = frozenset(map(int, Codec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,14 @@ def bound_columns(
 ) -> bytes:
     """Write down what card and content are both bound to. A part of a context; a label goes in front."""
     numbers = (format_, suite, kind, codec, size_bytes, key_version)
-    return bound_context(*numbers, binding.tenant_id, binding.user_id, binding.session_id, binding.result_id)
+    of_session = _session_context(binding.tenant_id, binding.user_id, binding.session_id)
+    return bound_context(*numbers) + of_session + bound_context(binding.result_id)
+
+
+@lru_cache(maxsize=1024)
+def _session_context(tenant_id: str, user_id: str, session_id: str) -> bytes:
+    # Remembered, since all results of a session have the same ids.
+    return bound_context(tenant_id, user_id, session_id)
 
 
 def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
@@ -83,15 +96,13 @@ def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
     numbers = (envelope.format, envelope.suite, envelope.kind, envelope.codec)
     sizes = (envelope.size_bytes, envelope.stored_bytes, envelope.key_version)
     # SQLite keeps whatever it is given: a text in a column of numbers, a number in one of bytes.
-    if any(type(number) is not int for number in numbers + sizes) or not (
-        type(envelope.header) is type(envelope.card) is bytes
-    ):
+    if set(map(type, numbers + sizes)) != {int} or not (type(envelope.header) is type(envelope.card) is bytes):
         raise ResultCorrupt
     if (
         envelope.format != FORMAT
         or envelope.suite != SUITE_COBBLESTONE_256
-        or envelope.kind not in (Kind.TEXT, Kind.BYTES)
-        or envelope.codec not in (Codec.IDENTITY, Codec.ZSTD)
+        or envelope.kind not in _KINDS
+        or envelope.codec not in _CODECS
         or not 0 <= envelope.size_bytes < 1 << 63
         or not 0 <= envelope.key_version < 1 << 63
     ):

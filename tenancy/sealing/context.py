@@ -4,6 +4,7 @@ import struct
 
 _LENGTH = struct.Struct("<I")
 _NUMBER = struct.Struct("<Q")
+_LENGTH_OF_NUMBER = _LENGTH.pack(_NUMBER.size)
 
 
 def bound_context(*parts: str | int | bytes) -> bytes:
@@ -19,13 +20,11 @@ def bound_context(*parts: str | int | bytes) -> bytes:
     """
     pieces: list[bytes] = []
     for part in parts:
-        if isinstance(part, str):
-            value = part.encode("utf-8", "surrogatepass")
-        elif isinstance(part, int):
+        if isinstance(part, int):
             if not 0 <= part < 1 << 64:
                 raise ValueError("A number of a bound context has 64 bits and no sign.")
-            value = _NUMBER.pack(part)
+            pieces += (_LENGTH_OF_NUMBER, _NUMBER.pack(part))
         else:
-            value = part
-        pieces += (_LENGTH.pack(len(value)), value)
+            value = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            pieces += (_LENGTH.pack(len(value)), value)
     return b"".join(pieces)

@@ -9,7 +9,6 @@ import struct
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import le
@@ -149,6 +148,8 @@ def open_segments(content: bytes, table: SegmentTable) -> str:
 
     :raises ResultCorrupt: See `open_segment`.
     """
+    if len(table.stored_bytes) == 1:
+        return open_segment(content, table, 0)
     view = memoryview(content)
     starts = [end - stored for end, stored in zip(accumulate(table.stored_bytes), table.stored_bytes, strict=True)]
 
@@ -158,7 +159,7 @@ def open_segments(content: bytes, table: SegmentTable) -> str:
     return "".join(in_two_threads(opened, range(len(starts))))
 
 
-def open_segment(content: memoryview, table: SegmentTable, index: int) -> str:
+def open_segment(content: bytes | memoryview, table: SegmentTable, index: int) -> str:
     """
     Turn one segment's stored bytes back into text. Inflating stops at its length, whatever its frame claims.
 
@@ -168,8 +169,10 @@ def open_segment(content: memoryview, table: SegmentTable, index: int) -> str:
     stored, plain_bytes = content[: table.stored_bytes[index]], table.plain_bytes[index]
     plain = stored if len(stored) == plain_bytes else _inflate(stored, plain_bytes)
     text = None
-    with suppress(UnicodeDecodeError):
+    try:  # noqa: SIM105 - one more block takes as long as a short segment
         text = str(plain, "utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        pass
     # Out of the handler: the decoder's error holds the whole segment.
     if text is None or len(text) != table.chars[index]:
         raise ResultCorrupt
@@ -206,7 +209,8 @@ def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> Segment
     if len(raw) != raw_bytes:
         raise ResultCorrupt
     values = struct.unpack(f"<{count * _COLUMNS}I", raw)
-    stored, plain, chars, newlines = (values[at * count : (at + 1) * count] for at in range(_COLUMNS))
+    stored, plain = values[:count], values[count : 2 * count]
+    chars, newlines = values[2 * count : 3 * count], values[3 * count :]
     lines = sum(newlines)
     is_consistent = (
         sum(plain) == size_bytes
@@ -226,7 +230,7 @@ def unpack_table(data: bytes, *, size_bytes: int, content_bytes: int) -> Segment
 
 def _inflate(frame: bytes | memoryview, plain_bytes: int) -> bytes:
     plain = None
-    with suppress(zstd.ZstdError):
+    try:
         # Every frame of ours says how long it is, and is in one piece; any other is not opened at all. So inflating
         # takes the memory of `plain_bytes`, whatever the frame goes on to claim.
         if zstd.get_frame_info(frame).decompressed_size == plain_bytes and frame[4] & _SINGLE_SEGMENT:
@@ -234,6 +238,8 @@ def _inflate(frame: bytes | memoryview, plain_bytes: int) -> bytes:
             plain = decompressor.decompress(frame, max_length=plain_bytes)
             if not decompressor.eof or decompressor.unused_data:
                 plain = None
+    except zstd.ZstdError:
+        pass
     if plain is None or len(plain) != plain_bytes:
         raise ResultCorrupt
     return plain
