@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from stores.sql import Database, Transaction
+from stores.lending import Lender
+from stores.sql import Transaction
 from tenancy import SessionManager
 
 
@@ -88,7 +89,7 @@ class Statements:
 def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     """Every statement and every use of a connection, whoever causes it."""
     seen = Statements()
-    run, many, out = Transaction._run, Transaction.execute_many, Database._checked_out
+    run, many, out = Transaction._run, Transaction.execute_many, Lender.take
 
     def counting_run(self: Transaction, statement: Any, parameters: Any) -> Any:
         seen.texts.append(statement.compiled(self._dialect)[0])
@@ -98,11 +99,11 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
         seen.texts.append(statement.compiled(self._dialect)[0])
         many(self, statement, rows)
 
-    def counting_out(self: Database) -> Any:
+    def counting_out(self: Lender) -> Any:
         seen.connections += 1
         return out(self)
 
     monkeypatch.setattr(Transaction, "_run", counting_run)
     monkeypatch.setattr(Transaction, "execute_many", counting_many)
-    monkeypatch.setattr(Database, "_checked_out", counting_out)
+    monkeypatch.setattr(Lender, "take", counting_out)
     return seen

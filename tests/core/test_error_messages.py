@@ -136,7 +136,7 @@ def test_a_database_that_is_away_is_retryable_and_nothing_is_lost(
         manager.cleaned_at,
     ]
     with monkeypatch.context() as patch:
-        patch.setattr("stores.sql.Database._checked_out", away)
+        patch.setattr("stores.lending.Lender.take", away)
         for call in calls:
             with pytest.raises(StorageUnavailable) as failure:
                 call()
