@@ -29,6 +29,7 @@ class Backend:
     :param store: Where sealed bytes above `inline_bytes` go.
     :param inline: The catalogue's own table of blobs. The same object as `store` when that is `database:`.
     :param inline_bytes: Sealed bytes up to this many go into `inline`, in one transaction with their row.
+    :param compresses: Whether text is compressed where that makes it shorter.
     """
 
     catalogue: Catalogue
@@ -37,6 +38,7 @@ class Backend:
     inline: DatabaseStore
     keyring: Keyring
     inline_bytes: int
+    compresses: bool
     #: Set when the manager closes; every handle then refuses.
     closed: bool = field(default=False, init=False)
     #: What stops those who work in the background, before anything closes. Whoever has ended is not among them.

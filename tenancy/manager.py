@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from stores.connections import Durability
 from tenancy.awaiting import OpeningSession
+from tenancy.choices import Compression, require_compression, require_inline_bytes, require_kinds
 from tenancy.cleanup import Cleaner
 from tenancy.clock import Clock, to_datetime
 from tenancy.erase import erase_session, erase_tenant, erase_user
@@ -18,7 +19,7 @@ from tenancy.quotas import DEFAULT_LIMITS, Lifetime, Limits, Usage
 from tenancy.receipts import Receipt, find_receipt
 from tenancy.scope import Scope, require_identifier, require_owner
 from tenancy.session import Session
-from tenancy.startup import Parts, assemble, prepare_local, prepare_settings, require_inline_bytes
+from tenancy.startup import Parts, assemble, prepare_local, prepare_settings
 from tenancy.translation import translated
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SessionManager(Housekeeping):
         limits: Limits | None = None,
         lifetime: Lifetime | None = None,
         inline_bytes: int = DEFAULT_INLINE_BYTES,
+        compression: Compression = "zstd",
         clock: Clock | None = None,
     ) -> None:
         """
@@ -58,7 +60,9 @@ class SessionManager(Housekeeping):
         self.clock = clock or Clock()
         self.lifetime = lifetime or Lifetime()
         defaults = (limits or Limits()).over(DEFAULT_LIMITS)
-        self._backend = assemble(parts, clock=self.clock, defaults=defaults, inline_bytes=inline_bytes)
+        self._backend = assemble(
+            parts, clock=self.clock, defaults=defaults, inline_bytes=inline_bytes, compression=compression
+        )
         self._cleaner = Cleaner(self._backend)
 
     @classmethod
@@ -70,6 +74,7 @@ class SessionManager(Housekeeping):
         lifetime: Lifetime | None = None,
         durability: Durability = "power",
         inline_bytes: int = DEFAULT_INLINE_BYTES,
+        compression: Compression = "zstd",
     ) -> Self:
         """
         Work in one directory, without a server or configuration: SQLite catalogue, encrypted files and a key file.
@@ -79,14 +84,16 @@ class SessionManager(Housekeeping):
         :param lifetime: Of sessions opened without one; 24 hours idle and 30 days by default.
         :param durability: `"power"`: a result survives power loss. `"process"`: it survives the death of this process.
         :param inline_bytes: Sealed results up to this many bytes go into the catalogue's database; 0 for none.
+        :param compression: `"zstd"`: text is compressed where that makes it shorter. `"none"`: it takes the room it
+            takes. Of what is stored each result knows how it was.
         :raises ConfigurationError: If the directory cannot be used, or its key file is missing, unsafe or another's.
         :raises SchemaOutdated: If its catalogue is of an older or newer version.
         """
         # Before anything is made.
-        inline_bytes = require_inline_bytes(inline_bytes)
-        _require_kinds(limits=limits, lifetime=lifetime)
+        inline_bytes, compression = require_inline_bytes(inline_bytes), require_compression(compression)
+        require_kinds(limits=limits, lifetime=lifetime)
         parts = prepare_local(Path(path), durability=durability)
-        return cls(parts, limits=limits, lifetime=lifetime, inline_bytes=inline_bytes)
+        return cls(parts, limits=limits, lifetime=lifetime, inline_bytes=inline_bytes, compression=compression)
 
     @classmethod
     def from_settings(cls, settings: "Settings") -> Self:
@@ -96,9 +103,12 @@ class SessionManager(Housekeeping):
         :raises ConfigurationError: If a setting names something that cannot be used.
         :raises SchemaOutdated: If the schema is missing, older or newer.
         """
-        inline_bytes = require_inline_bytes(settings.inline_bytes)
+        how: dict[str, Any] = {
+            "inline_bytes": require_inline_bytes(settings.inline_bytes),
+            "compression": require_compression(settings.compression),
+        }
         parts = prepare_settings(settings)
-        return cls(parts, limits=settings.limits, lifetime=settings.lifetime, inline_bytes=inline_bytes)
+        return cls(parts, limits=settings.limits, lifetime=settings.lifetime, **how)
 
     def session(
         self,
@@ -123,7 +133,7 @@ class SessionManager(Housekeeping):
         :raises StorageUnavailable: If the catalogue is away.
         """
         scope = Scope.of(tenant=tenant, user=user, session=session)
-        _require_kinds(limits=limits, lifetime=lifetime)
+        require_kinds(limits=limits, lifetime=lifetime)
         asked = (limits or Limits()).require_level("session")
         self._require_open()
         with translated():
@@ -273,10 +283,3 @@ class SessionManager(Housekeeping):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("A SessionManager cannot be pickled. Make one in each process.")
-
-
-def _require_kinds(*, limits: object, lifetime: object) -> None:
-    if not isinstance(limits, Limits | None):
-        raise ConfigurationError("limits must be a tenancy.Limits.")
-    if not isinstance(lifetime, Lifetime | None):
-        raise ConfigurationError("lifetime must be a tenancy.Lifetime.")

@@ -20,6 +20,7 @@ from tenancy.backend import Backend
 from tenancy.catalogue import Catalogue
 from tenancy.catalogue.identity import RootKey
 from tenancy.catalogue.row_security import maintenance_problem, runtime_problem, version_problem
+from tenancy.choices import Compression
 from tenancy.clock import Clock
 from tenancy.errors import ConfigurationError
 from tenancy.keys.files import remove_leftovers
@@ -105,7 +106,7 @@ def prepare_settings(settings: "Settings") -> Parts:
         return Parts(database, settings.store_url, keyring, maintenance)
 
 
-def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int) -> Backend:
+def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int, compression: Compression) -> Backend:
     """
     Check that the parts belong together and put them together. If they do not, what is open is closed again.
 
@@ -124,9 +125,9 @@ def assemble(parts: Parts, *, clock: Clock, defaults: Limits, inline_bytes: int)
         require_same(catalogue, across)
         inline = DatabaseStore(database, overseer=maintenance)
         if parts.store_url == "database:":
-            return Backend(catalogue, across, inline, inline, keyring, inline_bytes)
+            return Backend(catalogue, across, inline, inline, keyring, inline_bytes, compression == "zstd")
         store = open_store(parts.store_url, durability=database.durability)
-        return Backend(catalogue, across, store, inline, keyring, inline_bytes)
+        return Backend(catalogue, across, store, inline, keyring, inline_bytes, compression == "zstd")
     except BaseException as error:
         keyring.close()
         database.close()
@@ -252,13 +253,6 @@ def _closed_on_failure(keyring: Keyring) -> Iterator[Keyring]:
     except BaseException:
         keyring.close()
         raise
-
-
-def require_inline_bytes(value: int) -> int:
-    """Refuse anything but a whole number of at least 0."""
-    if type(value) is not int or value < 0:
-        raise ConfigurationError("inline_bytes must be a whole number of at least 0.")
-    return value
 
 
 @contextlib.contextmanager

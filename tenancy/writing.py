@@ -98,6 +98,7 @@ def _write(
             key_version=key_version,
             binding=Binding(ids.tenant_id, ids.user_id, ids.session_id, result_id),
             card=Card(hint=hint, tag=tag, suffix=suffix, name=name, tool=tool, media_type=media_type),
+            compress=backend.compresses,
         )
     new = NewResult(
         ids=ids,

@@ -24,6 +24,7 @@ MAX_INLINE_BYTES: Final = 2**20
 DEFAULT_INLINE_BYTES: Final = 32 * 2**10
 
 Durability = Literal["power", "process"]
+Compression = Literal["zstd", "none"]
 
 
 def _database_url(value: object) -> str:
@@ -80,6 +81,12 @@ def _inline_bytes(value: object) -> int:
     return amount
 
 
+def _compression(value: object) -> str:
+    if value in ("zstd", "none"):
+        return _text(value)
+    raise ValueError('compression must be "zstd" or "none"')
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -120,6 +127,8 @@ class Settings(BaseSettings):
     durability: Annotated[Durability, PlainValidator(_durability)] = "power"
     #: Sealed results of at most this size stand in the catalogue's own database; 0 turns that off.
     inline_bytes: Annotated[int, PlainValidator(_inline_bytes)] = DEFAULT_INLINE_BYTES
+    #: `"zstd"`: text is compressed where that makes it shorter. `"none"`: it is stored as it is.
+    compression: Annotated[Compression, PlainValidator(_compression)] = "zstd"
 
     def __init__(self, **values: Any) -> None:
         message = None

@@ -34,7 +34,7 @@ def test_defaults_are_those_of_the_design() -> None:
     settings = Settings(**REQUIRED)
     assert settings.limits == DEFAULT_LIMITS
     assert (settings.lifetime.idle, settings.lifetime.maximum) == (timedelta(hours=24), timedelta(days=30))
-    assert (settings.durability, settings.inline_bytes) == ("power", 32768)
+    assert (settings.durability, settings.inline_bytes, settings.compression) == ("power", 32768, "zstd")
 
 
 def test_a_file_is_read(config: Path) -> None:
@@ -123,6 +123,9 @@ def test_what_is_missing_is_named() -> None:
         ("inline_bytes", True),
         ("inline_bytes", 2**20 + 1),
         ("inline_bytes", "unlimited"),
+        ("compression", SECRET),
+        ("compression", "ZSTD"),
+        ("compression", True),
         ("limits", SECRET),
         ("limits", {"user_bytes": SECRET}),
         ("limits", {"user_bytes": -5}),

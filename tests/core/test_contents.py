@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tenancy import Limits, ResultTooLarge, Session, SessionManager
+from tests.conftest import ManagerFactory
 from tests.core.ledger import Ledger
 
 Open = Callable[..., Session]
@@ -176,6 +177,26 @@ def test_what_compresses_is_charged_by_what_it_was(session: Session, ledger: Led
     assert session.usage().used_bytes == len(text)
     assert ledger.one("SELECT stored_bytes FROM tenancy_results") < len(text) // 20
     assert ledger.where() == ledger.ways(small=1)
+
+
+def test_where_nothing_is_compressed_everything_is_read_as_before(make_manager: ManagerFactory, ledger: Ledger) -> None:
+    text = "the same line again\n" * 5_000
+    whoever = {"tenant": "acme", "user": "u", "session": "s"}
+    with make_manager(compression="none") as manager:
+        session = manager.session(**whoever)
+        plain = session.write(text)
+        assert ledger.one("SELECT stored_bytes FROM tenancy_results") > len(text)
+        assert session.read(plain) == text
+    # How a result was stored is written down with it, and no setting has to be remembered.
+    with make_manager(compression="zstd") as manager:
+        session = manager.session(**whoever)
+        packed = session.write(text)
+        assert session.read(plain) == session.read(packed) == text
+        assert session.read_page(plain, offset=50_000, max_chars=100).text == text[50_000:50_100]
+        assert session.usage().used_bytes == 2 * len(text)
+        assert ledger.one("SELECT min(stored_bytes) FROM tenancy_results") < len(text) // 20
+    with make_manager(compression="none") as manager:
+        assert manager.session(**whoever).read(packed) == text
 
 
 def test_what_is_larger_than_the_bound_for_inline_goes_to_the_store(session: Session, ledger: Ledger) -> None:

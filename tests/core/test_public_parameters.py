@@ -39,7 +39,7 @@ _OF_A_USER = dict.fromkeys(("tenant", "user"), "identifier")
 #: Every parameter of the public face that takes a text, and what it is. `operator`: said by whoever sets the library
 #: up, and a path where it says so. Nothing else is one.
 TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
-    "SessionManager.local": {"path": "operator", "durability": "operator"},
+    "SessionManager.local": {"path": "operator", "durability": "operator", "compression": "operator"},
     "SessionManager.session": _OF_A_SESSION,
     "SessionManager.session_async": _OF_A_SESSION,
     "SessionManager.sessions": _OF_A_USER,
@@ -70,10 +70,10 @@ TEXT_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
 }
 #: Every option there is for whoever sets the library up.
 OPTIONS: Final = {
-    "SessionManager.local": {"path", "limits", "lifetime", "durability", "inline_bytes"},
+    "SessionManager.local": {"path", "limits", "lifetime", "durability", "inline_bytes", "compression"},
     "Settings": {
         "database_url", "maintenance_url", "owner_url", "store_url", "keys", "other_keys", "limits", "lifetime",
-        "durability", "inline_bytes",
+        "durability", "inline_bytes", "compression",
     },
     "FilesystemStore": {"path", "durability", "open_directories", "random_bytes", "sleep"},
 }  # fmt: skip
