@@ -8,7 +8,10 @@ and an inner name. All names follow `stores.names`. Everything here is safe to c
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from stores.transactions import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Namespace(Protocol):
 class BlobStore(Protocol):
     """A place that holds namespaces."""
 
-    #: Whether `Namespace.joined(connection)` exists, so that a blob can share a database transaction with its row.
+    #: Whether `Namespace.joined(transaction)` exists, so that a blob can share a database transaction with its row.
     joins_transactions: bool
     #: Whether it has a quarantine, and `Namespace.set_aside` works.
     sets_aside: bool
@@ -125,10 +128,11 @@ class BlobStore(Protocol):
 class JoinableNamespace(Namespace, Protocol):
     """A namespace whose blobs can be written inside a transaction of the caller's."""
 
-    def joined(self, connection: Any) -> Namespace:
+    def joined(self, transaction: "Transaction") -> Namespace:
         """
-        Return this room on a driver connection whose transaction the caller has begun and will end.
+        Return this room inside a transaction that the caller has begun and will end.
 
-        :param connection: The driver's own connection (sqlite3 or psycopg), inside an open transaction.
+        :param transaction: Of the database that the rooms are in. On PostgreSQL it sends what a `put` says along with
+            what comes next, and an error of it, a `Conflict` among them, comes as late as that.
         """
         ...

@@ -19,6 +19,7 @@ from sqlalchemy.pool import QueuePool
 from stores.errors import StoreDenied, StoreFull
 from stores.pools import KEPT, OVERFLOW
 from stores.reserve import Reserve
+from stores.round_trips import Statements
 from stores.system_errors import is_full
 
 #: What a commit survives: `"power"`: power loss. `"process"`: the death of the process.
@@ -109,6 +110,8 @@ def make_engine(
             connect_args={
                 **{name: value for name, value in _POSTGRES_PARAMETERS.items() if name not in url.query},
                 "autocommit": True,
+                # `stores.round_trips` prepares statements. Psycopg would throw them away with its own at a rollback.
+                "prepare_threshold": None,
             },
         )
     except ModuleNotFoundError:
@@ -167,6 +170,7 @@ def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float)
 
 def _postgres_preparation(durability: Durability, lock_wait_seconds: float) -> Callable[[Any, object], None]:
     def prepare(connection: Any, _record: object) -> None:
+        connection.statements = Statements(connection.info.encoding)
         connection.execute(f"SET lock_timeout = {int(lock_wait_seconds * 1000)}")
         if durability == "process":
             connection.execute("SET synchronous_commit = off")

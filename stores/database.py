@@ -118,24 +118,25 @@ class DatabaseNamespace:
     Each call is a transaction of its own, unless the room is `joined` to one of the caller's.
     """
 
-    __slots__ = ("_connection", "_inner", "_outer", "_store")
+    __slots__ = ("_inner", "_outer", "_store", "_transaction")
 
-    def __init__(self, store: DatabaseStore, outer: str, inner: str, *, connection: Any = None) -> None:
+    def __init__(self, store: DatabaseStore, outer: str, inner: str, *, transaction: Transaction | None = None) -> None:
         self._store = store
         self._outer = outer
         self._inner = inner
-        self._connection = connection
+        self._transaction = transaction
 
-    def joined(self, connection: Any) -> "DatabaseNamespace":
+    def joined(self, transaction: Transaction) -> "DatabaseNamespace":
         """
         Return this room inside the caller's transaction, which nothing here begins, commits or rolls back.
 
-        After `BlobExists` a PostgreSQL transaction is aborted and can only be rolled back; a SQLite one can go on.
+        On PostgreSQL that a name is taken is told with what comes next, or at the commit, as a `Conflict`, and the
+        transaction can then only be rolled back. A SQLite one can go on after `BlobExists`.
 
-        :param connection: The driver's connection, inside an open transaction of the same database, which has set
-            `OUTER_SETTING`. The handle is of use as long as that transaction, and in its thread only.
+        :param transaction: An open one of the same database, which has set `OUTER_SETTING`. The handle is of use as
+            long as that transaction, and in its thread only.
         """
-        return DatabaseNamespace(self._store, self._outer, self._inner, connection=connection)
+        return DatabaseNamespace(self._store, self._outer, self._inner, transaction=transaction)
 
     def put(self, name: str, data: bytes) -> None:
         """
@@ -150,7 +151,7 @@ class DatabaseNamespace:
         insert = self._store._statements.insert
         try:
             with self._writing() as transaction:
-                transaction.execute(insert, **self._room, name=name, created_at_us=created_at_us, data=data)
+                transaction.later(insert, **self._room, name=name, created_at_us=created_at_us, data=data)
         except Conflict:
             raise BlobExists("A blob of this name is there already.") from None
 
@@ -174,7 +175,7 @@ class DatabaseNamespace:
         """Make sure there is no blob of this name."""
         require_name(name)
         with self._writing() as transaction:
-            transaction.execute(self._store._statements.delete, **self._room, name=name)
+            transaction.later(self._store._statements.delete, **self._room, name=name)
 
     def list(self) -> Iterator[BlobInfo]:
         """Go through the blobs in pages; no connection is held between them."""
@@ -205,14 +206,14 @@ class DatabaseNamespace:
 
     def _writing(self) -> AbstractContextManager[Transaction]:
         self._store._require_open()
-        if self._connection is not None:
-            return nullcontext(self._store._database.joined(self._connection))
+        if self._transaction is not None:
+            return nullcontext(self._transaction)
         return self._store._database.writing(local={OUTER_SETTING: self._outer})
 
     def _reading(self) -> AbstractContextManager[Transaction]:
         self._store._require_open()
-        if self._connection is not None:
-            return nullcontext(self._store._database.joined(self._connection))
+        if self._transaction is not None:
+            return nullcontext(self._transaction)
         return self._store._database.reading(local={OUTER_SETTING: self._outer})
 
 

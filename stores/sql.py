@@ -6,7 +6,7 @@ No driver exception leaves this module.
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from stores.errors import StoreError, StoreFull, StoreUnavailable
 from stores.lending import Lender, Lent, Reading
 from stores.pools import EnginePool, Pool, SqlitePool
 from stores.reserve import RESERVE_BYTES, Reserve
+from stores.round_trips import Said
 from stores.system_errors import translated
-from stores.transactions import LocalSettings, Statement, Transaction, set_local
+from stores.transactions import LocalSettings, Statement, Transaction, local_settings
 
 __all__ = ["LOCK_WAIT_SECONDS", "Database", "LocalSettings", "Statement", "Transaction"]
 
@@ -110,11 +111,13 @@ class Database:
             if self.is_sqlite and not writer.acquire(timeout=patience):
                 raise StoreUnavailable("The database stayed locked by other writers of this process.")
             try:
-                self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
+                first = self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
                 try:
-                    transaction = Transaction(connection, self.dialect, self.errors)
+                    transaction = Transaction(connection, self.dialect, self.errors, first=first)
                     yield transaction
-                    if not transaction.is_committed:
+                    if transaction.has_unsent:
+                        transaction.finish()
+                    elif not transaction.is_committed:
                         self._command(connection, "COMMIT")
                     if shred and self.is_sqlite:
                         # After a failure it stays on, which costs this connection some speed and nothing else.
@@ -151,14 +154,6 @@ class Database:
                 yield Transaction(connection, self.dialect, self.errors)
             finally:
                 self._abandon(connection)
-
-    def joined(self, connection: Any) -> Transaction:
-        """
-        Return a transaction that somebody else has begun and will end.
-
-        :param connection: A driver connection of this database, inside an open transaction.
-        """
-        return Transaction(connection, self.dialect, self.errors)
 
     def require_room(self) -> None:
         """
@@ -233,12 +228,12 @@ class Database:
 
     def _begin(
         self, connection: Any, patience: float, *, local: LocalSettings | None, shred: bool, snapshot: bool
-    ) -> None:
+    ) -> Sequence[Said]:
+        """Begin on SQLite; on PostgreSQL, return what begins a transaction."""
         special = patience != self.lock_wait_seconds
         if not self.is_sqlite:
             wait = [f"SET LOCAL lock_timeout = {int(patience * 1000)}"] * special
-            self._together(connection, _BEGIN_REPEATABLE if snapshot else _BEGIN, *wait, local=local)
-            return
+            return _said(_BEGIN_REPEATABLE if snapshot else _BEGIN, *wait, local=local)
         if special:
             self._command(connection, f"PRAGMA busy_timeout={int(patience * 1000)}")
         if shred:
@@ -248,17 +243,10 @@ class Database:
         finally:
             if special:
                 self._command(connection, f"PRAGMA busy_timeout={int(self.lock_wait_seconds * 1000)}")
+        return ()
 
     def _together(self, connection: Any, *texts: str, local: LocalSettings | None) -> None:
-        if len(texts) == 1 and not local:
-            self._command(connection, texts[0])
-            return
-        # One round trip for all of them.
-        with Asking(self.errors, connection), connection.pipeline():
-            for text in texts:
-                connection.execute(text)
-            if local:
-                set_local(connection, local)
+        Transaction(connection, self.dialect, self.errors, first=_said(*texts, local=local)).say()
 
     def _command(self, connection: Any, text: str) -> None:
         with Asking(self.errors, connection):
@@ -273,6 +261,10 @@ class Database:
         except BaseException:
             self.errors.interrupted(connection)
             raise
+
+
+def _said(*texts: str, local: LocalSettings | None) -> Sequence[Said]:
+    return [*((text, None) for text in texts), *([local_settings(local)] if local else [])]
 
 
 def _sync_log(database: str) -> None:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
 
 from stores.driver_errors import Asking, DriverErrors, NothingChanged, give_up
+from stores.round_trips import Said, ask
 
 #: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
 LocalSettings = Mapping[str, str]
@@ -79,39 +80,72 @@ def _with_literals(text: str, parameters: Mapping[str, Any], dialect: sa.Dialect
 
 
 class Transaction:
-    """An open transaction (or, when only reading, a connection in autocommit). Belongs to one thread."""
+    """
+    An open transaction (or, when only reading, a connection in autocommit). Belongs to one thread.
 
-    __slots__ = ("_dialect", "_errors", "_every_time", "connection", "is_committed")
+    On PostgreSQL what nobody waits for, BEGIN to begin with, is not sent before something is asked: together they take
+    one round trip. An error of it then comes with what it was sent with.
+    """
+
+    __slots__ = ("_connection", "_dialect", "_errors", "_every_time", "_unsent", "is_committed")
 
     def __init__(
-        self, connection: Any, dialect: sa.Dialect, errors: DriverErrors, *, every_time: LocalSettings | None = None
+        self,
+        connection: Any,
+        dialect: sa.Dialect,
+        errors: DriverErrors,
+        *,
+        first: Sequence[Said] = (),
+        every_time: LocalSettings | None = None,
     ) -> None:
         """
         Wrap a connection.
 
+        :param first: On PostgreSQL, what begins the transaction.
         :param every_time: In autocommit, what to set for each query.
         """
-        #: The driver's connection, for a store that joins this transaction.
-        self.connection = connection
+        self._connection = connection
         self._dialect = dialect
         self._errors = errors
         self._every_time = every_time
+        self._unsent = [*first]
         #: Whether `finish` has committed it.
         self.is_committed = False
 
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, with everything done that was said so far."""
+        self.say()
+        return self._connection
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something was said that waits for what comes next, be it only that a transaction begins."""
+        return bool(self._unsent)
+
+    def say(self) -> None:
+        """Send what waits for what comes next."""
+        if self._unsent:
+            self._send_all()
+
     def _run(self, statement: Statement, parameters: Mapping[str, Any]) -> Any:
         text, constants = statement.compiled(self._dialect)
-        if not self._every_time:
-            try:
-                return self.connection.execute(text, {**constants, **parameters} if constants else parameters)
-            except BaseException as error:
-                give_up(self._errors, self.connection, error)
-                raise
-        # One round trip. Without a BEGIN the server takes what is sent together as one transaction, which ends with the
-        # pipeline, and the settings with it.
-        with self._asking(), self.connection.pipeline():
-            set_local(self.connection, self._every_time)
-            return self.connection.execute(text, {**constants, **parameters})
+        given = {**constants, **parameters} if constants else parameters
+        if self._dialect.name != "sqlite":
+            return self._send_all((text, given))
+        try:
+            return self._connection.execute(text, given)
+        except BaseException as error:
+            give_up(self._errors, self._connection, error)
+            raise
+
+    def _send_all(self, *said: Said) -> Any:
+        # In autocommit the server takes what is sent together as one transaction, which ends with it, and the settings
+        # too.
+        first = [local_settings(self._every_time)] if self._every_time else self._unsent
+        self._unsent = []
+        with self._asking():
+            return ask(self._connection, [*first, *said])
 
     def set_local(self, settings: LocalSettings) -> None:
         """
@@ -124,16 +158,27 @@ class Transaction:
         if self._every_time is not None:
             self._every_time = settings
             return
-        with self._asking():
-            set_local(self.connection, settings)
+        self._unsent.append(local_settings(settings))
 
     def _asking(self) -> Asking:
-        return Asking(self._errors, self.connection)
+        return Asking(self._errors, self._connection)
 
     def execute(self, statement: Statement, **parameters: Any) -> int:
         """Run a statement and return how many rows it changed."""
         count: int = self._run(statement, parameters).rowcount
         return count
+
+    def later(self, statement: Statement, **parameters: Any) -> None:
+        """
+        Run a statement whose answer nobody waits for: on PostgreSQL along with what comes next, or with COMMIT.
+
+        There an error of it comes as late as that.
+        """
+        if self._dialect.name == "sqlite":
+            self._run(statement, parameters)
+            return
+        text, constants = statement.compiled(self._dialect)
+        self._unsent.append((text, {**constants, **parameters}))
 
     def one(self, statement: Statement, **parameters: Any) -> tuple[Any, ...] | None:
         """Run a query and return its first row, or `None`."""
@@ -141,7 +186,7 @@ class Transaction:
         try:
             row: tuple[Any, ...] | None = cursor.fetchone()
         except BaseException as error:
-            give_up(self._errors, self.connection, error)
+            give_up(self._errors, self._connection, error)
             raise
         finally:
             cursor.close()
@@ -177,26 +222,24 @@ class Transaction:
         """
         if self._dialect.name == "sqlite":
             return all(self.one(statement, **parameters) is not None for statement, parameters in last)
+        said: list[Said] = []
+        for statement, parameters in last:
+            text, constants = statement.failing_on_nothing().compiled(self._dialect)
+            said.append((text, {**constants, **parameters}))
         try:
-            with self._asking(), self.connection.pipeline():
-                for statement, parameters in last:
-                    text, constants = statement.failing_on_nothing().compiled(self._dialect)
-                    self.connection.execute(text, {**constants, **parameters})
-                self.connection.execute("COMMIT")
+            self._send_all(*said, ("COMMIT", None))
         except NothingChanged:
             return False
         self.is_committed = True
         return True
 
 
-def set_local(connection: Any, settings: LocalSettings) -> None:
+def local_settings(settings: LocalSettings) -> Said:
     """
-    Set values for one transaction, in a statement of its own: inside another one, the planner may come first.
-
-    :param connection: The driver's connection to PostgreSQL, inside a transaction or a pipeline.
+    Return what sets values for one transaction: a statement of its own, since inside another the planner may be first.
     """
     # A function call rather than SET: values are bound, never text.
     calls = ", ".join(f"set_config(%(name{index})s, %(value{index})s, true)" for index in range(len(settings)))
     names = {f"name{index}": name for index, name in enumerate(settings)}
     values = {f"value{index}": value for index, value in enumerate(settings.values())}
-    connection.execute(f"SELECT {calls}", {**names, **values})
+    return f"SELECT {calls}", {**names, **values}

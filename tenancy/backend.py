@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from stores.blob import BlobStore, Namespace
 from stores.database import DatabaseStore
@@ -85,7 +85,7 @@ class Backend:
         """Return what writes a blob inside a transaction of the catalogue's."""
 
         def put(transaction: Transaction) -> None:
-            self._joined(ids, transaction.connection).put(name, data)
+            self._joined(ids, transaction).put(name, data)
 
         return put
 
@@ -94,7 +94,7 @@ class Backend:
 
         def drop(transaction: Transaction, name: str) -> None:
             with names_of_rows():
-                self._joined(ids, transaction.connection).delete(name)
+                self._joined(ids, transaction).delete(name)
 
         return drop
 
@@ -102,7 +102,7 @@ class Backend:
         """Return what deletes all of a session's blobs inside a transaction of the catalogue's."""
 
         def drop(transaction: Transaction) -> None:
-            self._joined(ids, transaction.connection).destroy()
+            self._joined(ids, transaction).destroy()
 
         return drop
 
@@ -111,9 +111,9 @@ class Backend:
         if self.store is not self.inline:
             self.namespace(ids, inline=False).destroy()
 
-    def _joined(self, ids: Ids, connection: Any) -> Namespace:
+    def _joined(self, ids: Ids, transaction: Transaction) -> Namespace:
         with names_of_rows():
-            return self.inline.namespace(ids.tenant_id, ids.session_id).joined(connection)
+            return self.inline.namespace(ids.tenant_id, ids.session_id).joined(transaction)
 
 
 @contextlib.contextmanager

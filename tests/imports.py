@@ -28,7 +28,7 @@ _ROOMS: Final = {
         "migrations/*",
     ),
     "alembic": ("tenancy/upgrade.py", "migrations/*"),
-    "psycopg": ("stores/driver_errors.py",),
+    "psycopg": ("stores/driver_errors.py", "stores/round_trips.py"),
     "sqlite3": ("stores/connections.py", "stores/driver_errors.py", _DOCTOR),
     "cryptography": ("tenancy/sealing/cipher.py", "tenancy/sealing/ranges.py"),
     # Inside functions only: whoever has no key there loads none of it.

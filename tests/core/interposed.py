@@ -40,8 +40,8 @@ class _Namespace:
         self._store = store
         self._inner = inner
 
-    def joined(self, connection: Any) -> "_Namespace":
-        return _Namespace(self._store, self._inner.joined(connection))
+    def joined(self, transaction: Transaction) -> "_Namespace":
+        return _Namespace(self._store, self._inner.joined(transaction))
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         method = getattr(self._inner, operation)
@@ -90,6 +90,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
     """Every statement and every use of a connection, whoever causes it."""
     seen = Statements()
     run, many, out = Transaction._run, Transaction.execute_many, Lender.take
+    later, finish = Transaction.later, Transaction.finish
 
     def counting_run(self: Transaction, statement: Any, parameters: Any) -> Any:
         seen.texts.append(statement.compiled(self._dialect)[0])
@@ -99,11 +100,24 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> Statements:
         seen.texts.append(statement.compiled(self._dialect)[0])
         many(self, statement, rows)
 
+    # On SQLite these two run what they are given like everything else.
+    def counting_later(self: Transaction, statement: Any, **parameters: Any) -> None:
+        if self._dialect.name != "sqlite":
+            seen.texts.append(statement.compiled(self._dialect)[0])
+        later(self, statement, **parameters)
+
+    def counting_finish(self: Transaction, *last: Any) -> bool:
+        if self._dialect.name != "sqlite":
+            seen.texts.extend(statement.compiled(self._dialect)[0] for statement, _ in last)
+        return finish(self, *last)
+
     def counting_out(self: Lender) -> Any:
         seen.connections += 1
         return out(self)
 
     monkeypatch.setattr(Transaction, "_run", counting_run)
     monkeypatch.setattr(Transaction, "execute_many", counting_many)
+    monkeypatch.setattr(Transaction, "later", counting_later)
+    monkeypatch.setattr(Transaction, "finish", counting_finish)
     monkeypatch.setattr(Lender, "take", counting_out)
     return seen

@@ -166,6 +166,7 @@ class StatementListener:
     def listen(self, patch: pytest.MonkeyPatch) -> None:
         """Hear what every transaction of this process says, until the patch is undone."""
         run, many = Transaction._run, Transaction.execute_many
+        later, finish = Transaction.later, Transaction.finish
 
         def heard_run(transaction: Transaction, statement: Statement, parameters: Mapping[str, Any]) -> Any:
             self.hear(statement, [parameters])
@@ -175,6 +176,17 @@ class StatementListener:
             self.hear(statement, rows)
             many(transaction, statement, rows)
 
+        def heard_later(transaction: Transaction, statement: Statement, **parameters: Any) -> None:
+            self.hear(statement, [parameters])
+            later(transaction, statement, **parameters)
+
+        def heard_finish(transaction: Transaction, *last: tuple[Statement, Mapping[str, Any]]) -> bool:
+            for statement, parameters in last:
+                self.hear(statement, [parameters])
+            return finish(transaction, *last)
+
+        patch.setattr(Transaction, "later", heard_later)
+        patch.setattr(Transaction, "finish", heard_finish)
         patch.setattr(Transaction, "_run", heard_run)
         patch.setattr(Transaction, "execute_many", heard_many)
 

@@ -107,7 +107,7 @@ def untouchable(
             server = request.getfixturevalue("postgres")
             url = as_owner(server.url(server.create_database()))
         database = make_database(url)
-        yield DatabaseStore(database), forbid(Database, "reading", "writing", "joined")
+        yield DatabaseStore(database), forbid(Database, "reading", "writing")
         database.close()
 
 

@@ -82,6 +82,46 @@ def test_one_that_the_database_refuses_undoes_all_of_it(counters: Database) -> N
     assert values(counters) == {"a": 1, "b": 10}
 
 
+def test_what_is_said_for_later_is_done_before_what_comes_next(counters: Database) -> None:
+    with counters.writing() as transaction:
+        transaction.later(INSERT, name="c", value=3)
+        assert transaction.one(ADD, one="c") == (4,)
+        transaction.later(INSERT, name="d", value=5)
+    assert values(counters) == {"a": 1, "b": 10, "c": 4, "d": 5}
+
+
+@pytest.mark.parametrize("last", ["a", "b"])
+def test_what_is_said_for_later_is_done_with_the_last_statements_or_not_at_all(counters: Database, last: str) -> None:
+    with suppress(GivenUp), counters.writing() as transaction:
+        transaction.later(INSERT, name="c", value=3)
+        if not transaction.finish((ADD, {"one": last})):
+            raise GivenUp
+    assert values(counters) == ({"a": 2, "b": 10, "c": 3} if last == "a" else {"a": 1, "b": 10})
+
+
+@pytest.mark.parametrize("ending", ["finish", "end", "next"])
+def test_what_is_said_for_later_and_refused_undoes_all_of_it(
+    counters: Database, ending: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def collide() -> None:
+        with counters.writing() as transaction:
+            transaction.later(INSERT, name="c", value=3)
+            transaction.later(INSERT, name="b", value=3)
+            transaction.later(INSERT, name="d", value=3)
+            if ending == "finish":
+                transaction.finish((ADD, {"one": "a"}))
+            elif ending == "next":
+                transaction.one(READ)
+
+    with pytest.raises(Conflict) as refusal:
+        collide()
+    assert caplog.records == []
+    assert refusal.value.__cause__ is None
+    assert values(counters) == {"a": 1, "b": 10}
+    with counters.writing() as transaction:
+        assert transaction.finish((ADD, {"one": "a"}))
+
+
 def test_many_who_finish_at_once_are_all_counted_and_none_beyond_the_limit(counters: Database) -> None:
     answers: list[bool] = []
 
