@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from stores.sql import Statement, Transaction
 from tenancy.errors import QuotaExceeded, SessionNotFound
@@ -20,26 +21,27 @@ _key = (
 )
 
 
-def _within(column: "sa.Column[int]", added: str, limit: str) -> sa.ColumnElement[bool]:
-    bound = sa.bindparam(limit, type_=sa.BigInteger)
-    return sa.or_(bound < 0, column + sa.bindparam(added, type_=sa.BigInteger) <= bound)
+def _number(name: str) -> "sa.BindParameter[int]":
+    return sa.bindparam(name, type_=sa.BigInteger)
 
 
+def _within(column: "sa.Column[int]", added: str, limit: "sa.ColumnElement[int]") -> sa.ColumnElement[bool]:
+    return sa.or_(limit < 0, column + _number(added) <= limit)
+
+
+_open_account = USAGE.update().where(*_key, USAGE.c.open == 1)
+_added = {
+    "used_bytes": USAGE.c.used_bytes + _number("add_bytes"),
+    "results": USAGE.c.results + _number("add_results"),
+    "last_number": USAGE.c.last_number + _number("add_results"),
+}
 _CHARGE: Final = Statement(
-    USAGE.update()
-    .where(
-        *_key,
-        USAGE.c.open == 1,
-        _within(USAGE.c.used_bytes, "add_bytes", "limit_bytes"),
-        _within(USAGE.c.results, "add_results", "limit_results"),
-        _within(USAGE.c.sessions, "add_sessions", "limit_sessions"),
+    _open_account.where(
+        _within(USAGE.c.used_bytes, "add_bytes", _number("limit_bytes")),
+        _within(USAGE.c.results, "add_results", _number("limit_results")),
+        _within(USAGE.c.sessions, "add_sessions", _number("limit_sessions")),
     )
-    .values(
-        used_bytes=USAGE.c.used_bytes + sa.bindparam("add_bytes", type_=sa.BigInteger),
-        results=USAGE.c.results + sa.bindparam("add_results", type_=sa.BigInteger),
-        sessions=USAGE.c.sessions + sa.bindparam("add_sessions", type_=sa.BigInteger),
-        last_number=USAGE.c.last_number + sa.bindparam("add_results", type_=sa.BigInteger),
-    )
+    .values(**_added, sessions=USAGE.c.sessions + _number("add_sessions"))
     .returning(USAGE.c.last_number)
 )
 _REFUND: Final = Statement(
@@ -89,6 +91,20 @@ _ADD_LIMITS: Final = Statement(
         **{field: sa.bindparam(field, type_=sa.BigInteger) for field in FIELDS},
     )
 )
+
+
+def charging_one(
+    limit_bytes: "sa.ColumnElement[int]", limit_results: "sa.ColumnElement[int]"
+) -> "ReturningUpdate[Any]":
+    """Return what `charge` does for one result, for a statement that looks the limits up as well."""
+    return (
+        _open_account.where(
+            _within(USAGE.c.used_bytes, "add_bytes", limit_bytes),
+            _within(USAGE.c.results, "add_results", limit_results),
+        )
+        .values(**_added)
+        .returning(USAGE.c.last_number)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +195,7 @@ def refund(
     transaction: Transaction, tenant_id: str, owner_id: str, *, size_bytes: int = 0, results: int = 0, sessions: int = 0
 ) -> None:
     """Take back what rows that were just deleted in this transaction had been charged."""
-    transaction.execute(
+    transaction.later(
         _REFUND,
         tenant_id=tenant_id,
         owner_id=owner_id,
@@ -191,25 +207,25 @@ def refund(
 
 def open_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
     """Begin counting for a new tenant, user or session."""
-    transaction.execute(_OPEN, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.later(_OPEN, tenant_id=tenant_id, owner_id=owner_id)
 
 
 def close_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
     """
     Let no further charge through. Waits for writers that are about to commit: after it, none can begin.
     """
-    transaction.execute(_CLOSE, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.later(_CLOSE, tenant_id=tenant_id, owner_id=owner_id)
 
 
 def remove_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:
     """Forget an owner's counters and limits."""
-    transaction.execute(_REMOVE, tenant_id=tenant_id, owner_id=owner_id)
-    transaction.execute(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.later(_REMOVE, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.later(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
 
 
 def remove_all_limits(transaction: Transaction, tenant_id: str) -> None:
     """Forget all limits within a tenant, also of owners who are gone already."""
-    transaction.execute(_REMOVE_ALL_LIMITS, tenant_id=tenant_id)
+    transaction.later(_REMOVE_ALL_LIMITS, tenant_id=tenant_id)
 
 
 def lock_owner(transaction: Transaction, tenant_id: str, owner_id: str) -> bool:
@@ -282,12 +298,12 @@ def effective_limits(transaction: Transaction, tenant_id: str, *owner_ids: str, 
 
 def write_limits(transaction: Transaction, tenant_id: str, owner_id: str, limits: Limits) -> None:
     """Replace what is set at this owner."""
-    transaction.execute(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+    transaction.later(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
     if limits != Limits():
         columns: dict[str, Any] = {
             field: None if getattr(limits, field) is UNSET else to_column(getattr(limits, field)) for field in FIELDS
         }
-        transaction.execute(_ADD_LIMITS, tenant_id=tenant_id, owner_id=owner_id, **columns)
+        transaction.later(_ADD_LIMITS, tenant_id=tenant_id, owner_id=owner_id, **columns)
 
 
 def to_column(value: int | None) -> int:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from stores.sql import Statement
+from tenancy.catalogue.counters import charging_one
 from tenancy.catalogue.moments import now_us
 from tenancy.catalogue.session_statements import touch_due
 from tenancy.schema import BLOBS, LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS
@@ -44,14 +45,26 @@ _newest_key = (
     .where(SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id)
     .scalar_subquery()
 )
-ADMIT: Final = Statement(
-    sa.select(_newest_key, touch_due, *(_effective(field) for field in WRITE_LIMITS))
+_admitting = (
+    sa.select(
+        _newest_key.label("key_version"),
+        touch_due.label("touch_due"),
+        *(_effective(field).label(field) for field in WRITE_LIMITS),
+    )
     .select_from(
         SESSIONS.outerjoin(_narrow, _limits_of(_narrow, SESSIONS.c.session_id))
         .outerjoin(_middle, _limits_of(_middle, SESSIONS.c.user_id))
         .outerjoin(_wide, _limits_of(_wide, SESSIONS.c.tenant_id))
     )
     .where(*_live_session)
+)
+ADMIT: Final = Statement(_admitting)
+_admitted = _admitting.cte("admitted")
+_charged = charging_one(_admitted.c.session_bytes, _admitted.c.session_results).cte("charged")
+#: The same, and the session is charged within the limits that were found: its row ends with the number of the new
+#: result, or with nothing if they do not allow it. SQLite changes nothing inside a query; there these are two.
+ADMIT_AND_CHARGE: Final = Statement(
+    sa.select(*_admitted.c, _charged.c.last_number).select_from(_admitted.outerjoin(_charged, sa.true()))
 )
 _result_lifetime = (
     sa.select(SESSIONS.c.result_lifetime_us)
@@ -102,6 +115,7 @@ COMMIT: Final = Statement(
         sa.exists(sa.select(SESSIONS.c.session_id).where(*_live_session)),
     )
     .values(state="committed", lease_until_us=None)
+    .returning(RESULTS.c.number)
 )
 ABANDON: Final = Statement(
     RESULTS.update()

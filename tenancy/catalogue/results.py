@@ -91,10 +91,9 @@ class ResultTable:
     ) -> tuple[Inserted, tuple[Charge, ...]]:
         """Do all but the charges that other sessions wait for, and return those."""
         ids, size = new.ids, new.envelope.size_bytes
-        limits, touch_due = self._admitted(transaction, ids, key_version=new.envelope.key_version, size_bytes=size)
-        number = charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+        limits, touch_due, number = self._admit_and_charge(transaction, new)
         reference = new.reference(number)
-        transaction.execute(
+        transaction.later(
             sql.INSERT,
             tenant_id=ids.tenant_id,
             session_id=ids.session_id,
@@ -112,6 +111,26 @@ class ResultTable:
         last = (_one(limits, "user", ids.user_id, size), _one(limits, "tenant", ids.tenant_id, size))
         return Inserted(reference, touch_due), last
 
+    def _admit_and_charge(self, transaction: Transaction, new: NewResult) -> tuple[dict[str, Any], bool, int]:
+        """Return the limits, whether the idle expiry should be moved, and the new result's number."""
+        ids, size, key_version = new.ids, new.envelope.size_bytes, new.envelope.key_version
+        if self._access.database.is_sqlite:
+            limits, touch_due = self._admitted(transaction, ids, key_version=key_version, size_bytes=size)
+            return limits, touch_due, charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+        row = transaction.one(
+            sql.ADMIT_AND_CHARGE,
+            owner_id=ids.session_id,
+            add_bytes=size,
+            add_results=1,
+            now_us=self._moments.parameter(),
+            **_scope(ids),
+            **self._defaults,
+        )
+        limits, touch_due = _judged(row, key_version=key_version, size_bytes=size)
+        if row is None or row[-1] is None:
+            raise refusal(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+        return limits, touch_due, row[-1]
+
     def _is_there(self, new: NewResult, number: int) -> bool:
         row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
         with contextlib.suppress(StoreError), self._access.reading(new.ids.tenant_id) as transaction:
@@ -125,11 +144,9 @@ class ResultTable:
         :raises SessionNotFound: If the session ended or the lease ran out meanwhile. The row is still pending.
         """
         with self._access.writing(new.ids.tenant_id) as transaction:
-            changed = transaction.execute(
-                sql.COMMIT, number=number, result_id=new.result_id, now_us=self._moments.parameter(), **_scope(new.ids)
-            )
-        if changed != 1:
-            raise SessionNotFound("The session ended, or the write took too long, before the result was complete.")
+            row = {"number": number, "result_id": new.result_id, "now_us": self._moments.parameter()}
+            if not transaction.finish((sql.COMMIT, {**row, **_scope(new.ids)})):
+                raise SessionNotFound("The session ended, or the write took too long, before the result was complete.")
 
     @even_on_a_full_disk
     def abandon(self, new: NewResult, number: int) -> bool:
@@ -152,7 +169,7 @@ class ResultTable:
     def renew(self, new: NewResult, number: int) -> None:
         """Extend the lease of a write that is still at work."""
         with self._access.writing(new.ids.tenant_id) as transaction:
-            transaction.execute(
+            transaction.later(
                 sql.RENEW,
                 tenant_id=new.ids.tenant_id,
                 session_id=new.ids.session_id,
@@ -244,16 +261,20 @@ class ResultTable:
         self, transaction: Transaction, ids: Ids, *, key_version: int, size_bytes: int
     ) -> tuple[dict[str, Any], bool]:
         row = transaction.one(sql.ADMIT, now_us=self._moments.parameter(), **_scope(ids), **self._defaults)
-        # Without a key it is being ended.
-        if row is None or row[0] is None:
-            raise SessionNotFound
-        if row[0] != key_version:
-            raise KeysRotated
-        limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row[2:], strict=True)}
-        largest = limits["max_result_bytes"]
-        if largest is not None and size_bytes > largest:
-            raise ResultTooLarge(limit_bytes=largest, requested_bytes=size_bytes)
-        return limits, bool(row[1])
+        return _judged(row, key_version=key_version, size_bytes=size_bytes)
+
+
+def _judged(row: tuple[Any, ...] | None, *, key_version: int, size_bytes: int) -> tuple[dict[str, Any], bool]:
+    # Without a key it is being ended.
+    if row is None or row[0] is None:
+        raise SessionNotFound
+    if row[0] != key_version:
+        raise KeysRotated
+    limits = {field: from_column(value) for field, value in zip(sql.WRITE_LIMITS, row[2:9], strict=True)}
+    largest = limits["max_result_bytes"]
+    if largest is not None and size_bytes > largest:
+        raise ResultTooLarge(limit_bytes=largest, requested_bytes=size_bytes)
+    return limits, bool(row[1])
 
 
 def remove_row(transaction: Transaction, doomed: Doomed) -> bool:

@@ -149,11 +149,11 @@ class SessionTable:
         # A new key may have SQLite merge pages of others; and an expired session of this name loses its own here.
         with self._access.writing(ids.tenant_id, shred=True) as transaction:
             if owners.tenant_id is None:
-                transaction.execute(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
-                transaction.execute(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
+                transaction.later(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
+                transaction.later(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
                 open_counters(transaction, ids.tenant_id, ids.tenant_id)
             if owners.user_id is None:
-                transaction.execute(
+                transaction.later(
                     sql.ADD_USER, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.user, now_us=now
                 )
                 open_counters(transaction, ids.tenant_id, ids.user_id)
@@ -161,7 +161,7 @@ class SessionTable:
                 sql.EXPIRED_OF_NAME, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.session, now_us=now
             ):
                 end_session(transaction, ids.tenant_id, expired)
-            transaction.execute(
+            transaction.later(
                 sql.ADD_SESSION,
                 tenant_id=ids.tenant_id,
                 session_id=ids.session_id,
@@ -190,7 +190,7 @@ class SessionTable:
         :param patience_seconds: Give up after waiting this long for a lock, instead of the database's own time.
         """
         with self._access.writing(ids.tenant_id, patience_seconds=patience_seconds) as transaction:
-            transaction.execute(
+            transaction.later(
                 sql.TOUCH, tenant_id=ids.tenant_id, session_id=ids.session_id, now_us=self._moments.parameter()
             )
 
@@ -249,7 +249,7 @@ def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> in
     """
     # The session's row before its counters: cleanup comes with a whole batch of rows locked, and two that end the same
     # session in different orders would wait for each other.
-    transaction.execute(sql.END, tenant_id=tenant_id, session_id=session_id)
+    transaction.later(sql.END, tenant_id=tenant_id, session_id=session_id)
     close_counters(transaction, tenant_id, session_id)
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BindParameter, BooleanClauseList, ColumnElement
 from sqlalchemy.sql.expression import ClauseElement
-from sqlalchemy.sql.selectable import Alias, AliasedReturnsRows, FromClause, Join, Select, SelectState, Subquery
+from sqlalchemy.sql.selectable import CTE, Alias, AliasedReturnsRows, FromClause, Join, Select, SelectState, Subquery
 
 DIALECT: Final = sqlite_dialect()
 #: A column of one table as it stands in one statement; the table may be an alias or a subquery.
@@ -109,9 +109,7 @@ def ties_of(clause: ClauseElement, *, whole_table: bool = False) -> Ties:
     elif isinstance(clause, sa.Insert):
         _read_insert(clause, found)
     elif isinstance(clause, sa.Update | sa.Delete):
-        scope = _Scope.of([clause.table], clause._where_criteria, {}, found)
-        scope.report()
-        scope.read_nested([*clause._where_criteria, *getattr(clause, "_values", None or {}).values()])
+        _read_change(clause, found)
     else:
         for select in _selects_in(clause):
             _read_select(select, {}, found)
@@ -129,6 +127,12 @@ def _read_insert(clause: sa.Insert, found: Ties) -> None:
         else:
             found.parameters.add(outer.key)
     _Scope({}, {}, found).read_nested(values.values())
+
+
+def _read_change(clause: sa.Update | sa.Delete, found: Ties) -> None:
+    scope = _Scope.of([clause.table], clause._where_criteria, {}, found)
+    scope.report()
+    scope.read_nested([*clause._where_criteria, *getattr(clause, "_values", None or {}).values()])
 
 
 def _read_select(select: "Select[Any]", around: "dict[Place, bool]", found: Ties) -> set[str]:
@@ -207,7 +211,9 @@ class _Scope:
 
     def _read_subqueries(self) -> None:
         for index, table in enumerate(self._tables):
-            if isinstance(table, Subquery):
+            if isinstance(table, CTE) and isinstance(table.element, sa.Update | sa.Delete):
+                _read_change(table.element, self._found)
+            elif isinstance(table, Subquery | CTE):
                 tied: set[str] = set()
                 for select in _selects_in(table.element):
                     tied = _read_select(select, {}, self._found)
@@ -303,7 +309,7 @@ def _keys_of(table: FromClause) -> Keys | None:
         return KEYS.get(table.name)
     if isinstance(table, Alias):
         return _keys_of(table.element)
-    assert isinstance(table, Subquery), f"nobody has taught this reader about {type(table).__name__}"
+    assert isinstance(table, Subquery | CTE), f"nobody has taught this reader about {type(table).__name__}"
     # It has been read on its own; here it must be tied like the tables it stands beside.
     return Keys("tenant_id") if "tenant_id" in table.c else None
 

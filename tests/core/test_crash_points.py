@@ -122,6 +122,27 @@ def test_a_writer_killed_around_the_store_leaves_nothing_readable_and_its_charge
     require_undone(reader, ledger)
 
 
+def test_bytes_whose_name_is_taken_are_refused_and_charged_to_nobody(
+    session: Session, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if ledger.ways(small=1) != (1, 0):
+        # A store of its own writes after the row is there.
+        return
+    reference = session.write(b"first")
+    before = session.usage()
+    ((taken,),) = ledger.all("SELECT result_id FROM tenancy_results")
+    with monkeypatch.context() as patch:
+        patch.setattr("tenancy.writing.mint_name", lambda: taken)
+        with pytest.raises(StorageUnavailable):
+            session.write(b"second")
+    assert caplog.records == []
+    assert session.usage() == before
+    assert [result.reference for result in session.results()] == [reference]
+    assert session.read(reference) == b"first"
+    assert session.read(session.write(b"third")) == b"third"
+    ledger.require_balanced()
+
+
 class LostAnswers:
     """The server commits, and the connection dies before it says so."""
 
