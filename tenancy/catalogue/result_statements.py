@@ -5,7 +5,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from stores.sql import Statement
-from tenancy.catalogue.counters import charging_one
+from tenancy.catalogue.charges import charging_one
 from tenancy.catalogue.moments import now_us
 from tenancy.catalogue.session_statements import touch_due
 from tenancy.schema import BLOBS, LIMITS, RESULTS, SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS

@@ -12,7 +12,8 @@ from stores.errors import StoreError, StoreUnavailable
 from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.counters import Charge, NotCharged, charge, charge_last, from_column, refund, refusal, to_column
+from tenancy.catalogue.charges import Charge, NotCharged, charge_last, charge_together, refusal
+from tenancy.catalogue.counters import from_column, refund, to_column
 from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed, Found, Inserted, Listed, NewResult, stored_result
@@ -90,8 +91,8 @@ class ResultTable:
         self, transaction: Transaction, new: NewResult, put: Callable[[Transaction], None] | None
     ) -> tuple[Inserted, tuple[Charge, ...]]:
         """Do all but the charges that other sessions wait for, and return those."""
-        ids, size = new.ids, new.envelope.size_bytes
-        limits, touch_due, number = self._admit_and_charge(transaction, new)
+        ids, envelope = new.ids, new.envelope
+        touch_due, number, last = self._admit_and_charge(transaction, new)
         reference = new.reference(number)
         transaction.later(
             sql.INSERT,
@@ -104,19 +105,19 @@ class ResultTable:
             inline=int(new.inline),
             lease_us=None if put else LEASE_US,
             now_us=self._moments.parameter(),
-            **{column: getattr(new.envelope, column) for column in sql.ENVELOPE_COLUMNS},
+            **{column: getattr(envelope, column) for column in sql.ENVELOPE_COLUMNS},
         )
         if put:
             put(transaction)
-        last = (_one(limits, "user", ids.user_id, size), _one(limits, "tenant", ids.tenant_id, size))
         return Inserted(reference, touch_due), last
 
-    def _admit_and_charge(self, transaction: Transaction, new: NewResult) -> tuple[dict[str, Any], bool, int]:
-        """Return the limits, whether the idle expiry should be moved, and the new result's number."""
+    def _admit_and_charge(self, transaction: Transaction, new: NewResult) -> tuple[bool, int, tuple[Charge, ...]]:
+        """Return whether the idle expiry should be moved, the new result's number, and what is left to charge."""
         ids, size, key_version = new.ids, new.envelope.size_bytes, new.envelope.key_version
         if self._access.database.is_sqlite:
             limits, touch_due = self._admitted(transaction, ids, key_version=key_version, size_bytes=size)
-            return limits, touch_due, charge(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
+            # Whoever writes here has the whole database to himself: there is nobody to keep waiting.
+            return touch_due, charge_together(transaction, ids.tenant_id, *_charges(limits, ids, size)), ()
         row = transaction.one(
             sql.ADMIT_AND_CHARGE,
             owner_id=ids.session_id,
@@ -127,9 +128,10 @@ class ResultTable:
             **self._defaults,
         )
         limits, touch_due = _judged(row, key_version=key_version, size_bytes=size)
+        of_session, *last = _charges(limits, ids, size)
         if row is None or row[-1] is None:
-            raise refusal(transaction, ids.tenant_id, _one(limits, "session", ids.session_id, size))
-        return limits, touch_due, row[-1]
+            raise refusal(transaction, ids.tenant_id, of_session)
+        return touch_due, row[-1], tuple(last)
 
     def _is_there(self, new: NewResult, number: int) -> bool:
         row = {"tenant_id": new.ids.tenant_id, "session_id": new.ids.session_id, "number": number}
@@ -294,15 +296,14 @@ def remove_row(transaction: Transaction, doomed: Doomed) -> bool:
     return True
 
 
-def _one(limits: dict[str, Any], level: str, owner_id: str, size_bytes: int) -> Charge:
-    return Charge(
-        level,
-        owner_id,
-        add_bytes=size_bytes,
-        add_results=1,
-        limit_bytes=limits[f"{level}_bytes"],
-        limit_results=limits[f"{level}_results"],
-    )
+def _charges(limits: dict[str, Any], ids: Ids, size_bytes: int) -> tuple[Charge, Charge, Charge]:
+    """Say what one result is charged to its session, its user and its tenant."""
+
+    def one(level: str, owner_id: str) -> Charge:
+        bytes_, results = limits[f"{level}_bytes"], limits[f"{level}_results"]
+        return Charge(level, owner_id, add_bytes=size_bytes, add_results=1, limit_bytes=bytes_, limit_results=results)
+
+    return one("session", ids.session_id), one("user", ids.user_id), one("tenant", ids.tenant_id)
 
 
 def _scope(ids: Ids) -> dict[str, str]:

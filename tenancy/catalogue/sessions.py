@@ -8,7 +8,8 @@ from stores.errors import Conflict
 from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.counters import Charge, charge, close_counters, open_counters, write_limits
+from tenancy.catalogue.charges import Charge, charge
+from tenancy.catalogue.counters import close_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.tenants import TenantTable
 from tenancy.keys.stored import SessionKey, TenantKey

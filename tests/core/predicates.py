@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BinaryExpression, BindParameter, BooleanClauseList, ColumnElement
+from sqlalchemy.sql.elements import BinaryExpression, BindParameter, BooleanClauseList, ColumnElement, Grouping
 from sqlalchemy.sql.expression import ClauseElement
 from sqlalchemy.sql.selectable import CTE, Alias, AliasedReturnsRows, FromClause, Join, Select, SelectState, Subquery
 
@@ -55,7 +55,7 @@ PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "user_id": frozenset({"user_id", "of_user"}),
     "session_id": frozenset({"session_id", "of_session"}),
     "inner_name": frozenset({"inner_name"}),
-    "owner_id": frozenset({"owner_id"}),
+    "owner_id": frozenset({"owner_id", "session_id", "user_id", "tenant_id"}),
     "receipt_id": frozenset({"old_receipt_id", "new_receipt_id"}),
     "name": frozenset({"tenant", "user", "session", "name"}),
 }
@@ -283,6 +283,11 @@ def _conjuncts(condition: ClauseElement) -> Iterator[ClauseElement]:
 def _equality(part: ClauseElement) -> tuple[Any, Any] | None:
     if isinstance(part, BinaryExpression) and part.operator is operators.eq:
         return _bare(part.left), _bare(part.right)
+    if isinstance(part, BinaryExpression) and part.operator is operators.in_op and isinstance(part.right, Grouping):
+        # One of several: as good as the first, if all are such as may be.
+        left, (first, *others) = _bare(part.left), part.right.element.get_children()
+        if all(_parameter(other, left.key) for other in others):
+            return left, first
     return None
 
 

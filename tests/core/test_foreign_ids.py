@@ -10,8 +10,8 @@ import pytest
 
 from tenancy import Lifetime, Session, SessionManager, SessionNotFound
 from tenancy.backend import Backend
-from tenancy.catalogue import counters
-from tenancy.catalogue.counters import Charge
+from tenancy.catalogue import charges, counters
+from tenancy.catalogue.charges import Charge
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
 from tenancy.catalogue.result_rows import Doomed, NewResult, StoredResult
@@ -122,7 +122,7 @@ OF_A_SESSION: dict[str, tuple[Step, Any]] = {
         lambda b, room: b.across.reclaim.release(sessions=[room.ids], results=[room.doomed]),
         None,
     ),
-    "charge": (lambda b, room: _within(b, counters.charge, room, Charge("session", room.ids.session_id)), REFUSED),
+    "charge": (lambda b, room: _within(b, charges.charge, room, Charge("session", room.ids.session_id)), REFUSED),
     "refund": (lambda b, room: _within(b, counters.refund, room, room.ids.session_id, size_bytes=1), None),
     "close": (lambda b, room: _within(b, counters.close_counters, room, room.ids.session_id), None),
     "forget counters": (lambda b, room: _within(b, counters.remove_counters, room, room.ids.session_id), None),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenancy import Lifetime, Receipt, SessionManager, SessionNotFound
-from tenancy.catalogue.counters import charge
+from tenancy.catalogue.charges import charge
 from tests.conftest import ManagerFactory
 
 _SESSIONS = 60

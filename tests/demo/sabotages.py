@@ -18,7 +18,7 @@ import tenancy.seam.offload
 import tenancy.seam.pages
 import tenancy.seam.searching
 from tenancy.backend import Backend
-from tenancy.catalogue import counters
+from tenancy.catalogue import charges
 from tenancy.clock import Clock
 from tenancy.demo.at_rest import keys_in
 from tenancy.demo.conversation_checks import APPLICATION_PAGE_CHARS
@@ -225,10 +225,10 @@ def in_every_room(patch: pytest.MonkeyPatch, owner: Any, name: str, *, room: int
 @fails("quota_refusal_is_a_bounded_notice")
 def a_charge_knows_no_limit(patch: pytest.MonkeyPatch) -> None:
     unlimited = {"limit_bytes": None, "limit_results": None, "limit_sessions": None}
-    original = counters.charge
+    original = charges.charge_together
     patch.setattr(
-        "tenancy.catalogue.results.charge",
-        lambda t, tenant_id, added: original(t, tenant_id, replace(added, **unlimited)),
+        "tenancy.catalogue.results.charge_together",
+        lambda t, tenant_id, *added: original(t, tenant_id, *(replace(each, **unlimited) for each in added)),
     )
 
 
