@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.place import sqlite_place
 from benchmarks.speed import __main__ as speed
+from benchmarks.speed.counted import OPERATIONS, counted_texts
+from benchmarks.speed.counts import inside_rows, outside_rows
+from benchmarks.speed.rows import Row
 from benchmarks.speed.texts import sample_texts
 from benchmarks.speed.timing import Times, interleaved
-from benchmarks.speed.works import Row
 
 CHECKOUT = Path(__file__).parent.parent
 NEVER_TOO_LONG = ("--longest-answer", "60000", "--longest-path-lag", "60000")
@@ -158,12 +161,12 @@ def test_a_loop_that_is_held_for_too_long_is_a_failure() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_protection_costs_is_measured_beside_doing_without() -> None:
-    done = run("speed", "--rounds", "4", "--json")
+    done = run("speed", "sqlite", "pages", "durable", "postgresql", "--rounds", "4", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     rows = json.loads(done.stdout)
     assert len(rows) == 14
     for row in rows:
-        assert row["ratio"] == pytest.approx(row["ours"]["median_us"] / row["theirs"]["median_us"])
+        assert row["value"] == pytest.approx(row["ours"]["median_us"] / row["theirs"]["median_us"])
         assert min(row["ours"]["count"], row["theirs"]["count"]) >= 2
         assert row["ours"]["median_us"] <= row["ours"]["p99_us"]
 
@@ -179,6 +182,31 @@ def test_a_goal_that_is_missed_is_a_failure_where_that_is_asked_for(
     printed = capsys.readouterr()
     assert printed.err.count("error: work of ") == 2 * code
     assert printed.out.count("work of ") == 4
+
+
+@pytest.mark.timeout(60)
+def test_no_operation_asks_for_more_than_its_limits_of_statements_calls_syncs_and_decrypted_bytes() -> None:
+    texts = counted_texts()
+    with sqlite_place(files_from=32 * 1024) as place:
+        rows = [*inside_rows(place, texts), *outside_rows(place, texts)]
+    assert {row.work for row in rows} == set(OPERATIONS)
+    assert [str(row) for row in rows if row.is_missed] == []
+    # What nobody counts is within any limit.
+    counted = {(row.work, row.peer) for row in rows if row.value}
+    assert {
+        ("write 4 KB", each) for each in ("SQL statements", "commits", "system calls", "fsyncs, durable")
+    } <= counted
+    assert {("4 KB page of 1 MB", "bytes decrypted"), ("4 KB page of 1 MB", "files opened")} <= counted
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_what_is_stored_for_each_byte_is_told() -> None:
+    done = run("speed", "counts", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    stored = [row["value"] for row in json.loads(done.stdout) if row["peer"] == "stored bytes a byte"]
+    assert len(stored) == 3
+    assert all(0 < value < 1 for value in stored)
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:

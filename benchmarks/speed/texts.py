@@ -23,6 +23,15 @@ def sample_texts(chars: int) -> list[str]:
     return [text for same in zip(*kinds, strict=True) for text in same]
 
 
+def documentation_texts(chars: int) -> list[str]:
+    """Return texts of one size that are the same wherever this Python is: documentation, and nothing else."""
+    return _slices(_documentation(), chars)
+
+
+def _documentation() -> str:
+    return "\n".join(pydoc_data.topics.topics.values())
+
+
 def _slices(whole: str, chars: int) -> list[str]:
     whole *= chars // len(whole) + 1
     return [
@@ -35,7 +44,7 @@ _found: dict[str, str] = {}
 
 def _wholes() -> dict[str, str]:
     if not _found:
-        _found["documentation"] = "\n".join(pydoc_data.topics.topics.values())
+        _found["documentation"] = _documentation()
         for kind, suffixes in _SUFFIXES.items():
             whole = "".join(_some(_files(suffixes)))
             if whole:

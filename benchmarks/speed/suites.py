@@ -1,0 +1,26 @@
+"""The suites of the command, by name."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from benchmarks.speed.counts import count_rows
+from benchmarks.speed.rows import Row
+from benchmarks.speed.works import durable_rows, page_rows, postgresql_rows, sqlite_rows
+
+#: Each is told how many blocks of calls a contender has; what is not timed in blocks takes no notice.
+SUITES: Final[Mapping[str, Callable[[int], Iterator[Row]]]] = {
+    "counts": count_rows,
+    "sqlite": sqlite_rows,
+    "pages": page_rows,
+    "durable": durable_rows,
+    "postgresql": postgresql_rows,
+}
+
+
+def rows_of(suite: str, *, rounds: int) -> Iterator[Row]:
+    """
+    Measure one part of the table.
+
+    :param rounds: How many blocks of calls each contender has; large results have fewer.
+    """
+    return SUITES[suite](rounds)
