@@ -11,6 +11,7 @@ from benchmarks.place import sqlite_place
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed.counted import OPERATIONS, counted_texts
 from benchmarks.speed.counts import inside_rows, outside_rows
+from benchmarks.speed.rivals import RIVALS
 from benchmarks.speed.rows import Row
 from benchmarks.speed.texts import sample_texts
 from benchmarks.speed.timing import Times, interleaved
@@ -207,6 +208,28 @@ def test_what_is_stored_for_each_byte_is_told() -> None:
     stored = [row["value"] for row in json.loads(done.stdout) if row["peer"] == "stored bytes a byte"]
     assert len(stored) == 3
     assert all(0 < value < 1 for value in stored)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_rival_is_measured_or_called_missing() -> None:
+    done = run("speed", "rivals", "--rounds", "2", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(done.stdout)
+    assert {row["peer"] for row in rows} == set(RIVALS)
+    assert all(row["value"] or row["note"].startswith("not installed") for row in rows)
+
+
+def test_a_rival_that_is_not_installed_is_told_and_misses_no_goal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for package in ("agents", "deepagents.backends", "langgraph.store.sqlite", "google.adk"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, "google.adk.artifacts.file_artifact_service", None)
+    assert speed.main(["rivals", "--rounds", "1", "--gate"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("not installed") == len(RIVALS)
+    assert all(name in printed for name in RIVALS)
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:

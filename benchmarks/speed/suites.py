@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from benchmarks.speed.counts import count_rows
+from benchmarks.speed.rivalry import rival_rows
 from benchmarks.speed.rows import Row
 from benchmarks.speed.works import durable_rows, page_rows, postgresql_rows, sqlite_rows
 
@@ -14,6 +15,7 @@ SUITES: Final[Mapping[str, Callable[[int], Iterator[Row]]]] = {
     "pages": page_rows,
     "durable": durable_rows,
     "postgresql": postgresql_rows,
+    "rivals": rival_rows,
 }
 
 
