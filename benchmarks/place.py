@@ -59,7 +59,7 @@ class Place:
             maintenance_url=None if self.is_sqlite else as_maintenance(self.database_url),
             store_url=self.store_url,
             keys=f"file:{self.key_file}",
-            limits=Limits(user_bytes=None),
+            limits=Limits(max_result_bytes=None, user_bytes=None),
             durability=durability,
             inline_bytes=self.inline_bytes,
         )

@@ -20,6 +20,9 @@ CHECKOUT = Path(__file__).parent.parent
 NEVER_TOO_LONG = ("--longest-answer", "60000", "--longest-path-lag", "60000")
 SHORT = ("--seconds", "2", "--turn", "0.5", "--connections", "8", "--processes", "2", "--users", "1")
 
+#: How many rows each has.
+SUITES_OF_A_CHAT = {"agent": 2, "opening": 2, "sequence": 1, "threads": 4, "processes": 4, "memory": 2, "imports": 3}
+
 
 def run(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
@@ -208,6 +211,31 @@ def test_what_is_stored_for_each_byte_is_told() -> None:
     stored = [row["value"] for row in json.loads(done.stdout) if row["peer"] == "stored bytes a byte"]
     assert len(stored) == 3
     assert all(0 < value < 1 for value in stored)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("suite", "count"), SUITES_OF_A_CHAT.items())
+def test_what_a_chat_feels_is_measured(suite: str, count: int) -> None:
+    # However busy this machine is: that something takes too long on it is for the benchmark itself to say.
+    done = run("speed", suite, "--rounds", "2", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = json.loads(done.stdout)
+    assert len({(row["work"], row["peer"]) for row in rows}) == len(rows) == count
+    for row in rows:
+        assert row["value"] is not None
+        assert row["unit"] or row["value"] > 0
+        assert row["figure"] is not None or row["ours"]["count"] == row["theirs"]["count"] >= 2
+
+
+def test_a_figure_with_a_unit_is_held_to_its_goal_and_a_row_without_one_to_none() -> None:
+    figure = Row("page", "peak memory", 16, figure=17.5, unit="MiB")
+    assert (figure.value, figure.is_missed) == (17.5, True)
+    assert "17.50       16*MiB" in str(figure)
+    assert not Row("page", "peak memory", 16, figure=16.0, unit="MiB").is_missed
+    missing = Row("write", "somebody", 0.1, note="not installed")
+    assert (missing.value, missing.is_missed) == (None, False)
+    assert str(missing).endswith("not installed")
 
 
 @pytest.mark.slow
