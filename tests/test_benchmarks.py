@@ -11,10 +11,12 @@ from benchmarks.place import sqlite_place
 from benchmarks.speed import __main__ as speed
 from benchmarks.speed.counted import OPERATIONS, counted_texts
 from benchmarks.speed.counts import inside_rows, outside_rows
+from benchmarks.speed.endings import cleanup_rows
 from benchmarks.speed.rivals import RIVALS
 from benchmarks.speed.rows import Row
 from benchmarks.speed.texts import sample_texts
 from benchmarks.speed.timing import Times, interleaved
+from benchmarks.speed.trips import trip_rows
 
 CHECKOUT = Path(__file__).parent.parent
 NEVER_TOO_LONG = ("--longest-answer", "60000", "--longest-path-lag", "60000")
@@ -226,6 +228,26 @@ def test_what_a_chat_feels_is_measured(suite: str, count: int) -> None:
         assert row["value"] is not None
         assert row["unit"] or row["value"] > 0
         assert row["figure"] is not None or row["ours"]["count"] == row["theirs"]["count"] >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_round_trips_are_counted_between_the_library_and_the_server() -> None:
+    rows = list(trip_rows())
+    assert [row.work for row in rows] == list(OPERATIONS)
+    trips = {row.work: row.value for row in rows}
+    assert trips["read 4 KB"] == trips["open an existing session"] == 1
+    assert all(row.value and row.value == int(row.value) for row in rows)
+    assert [row.work for row in rows if row.is_missed] in ([], ["open a new session"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_cleanup_is_timed_until_nothing_can_be_read_until_rows_are_gone_and_in_files() -> None:
+    rows = list(cleanup_rows(2, sessions=2_000))
+    works = ["end 400 of 2,000 sessions", "reclaim sessions", "remove 200 files of a session"]
+    assert [row.work for row in rows] == works
+    assert all(row.value and row.goal for row in rows)
 
 
 def test_a_figure_with_a_unit_is_held_to_its_goal_and_a_row_without_one_to_none() -> None:

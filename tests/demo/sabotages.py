@@ -18,7 +18,7 @@ import tenancy.seam.offload
 import tenancy.seam.pages
 import tenancy.seam.searching
 from tenancy.backend import Backend
-from tenancy.catalogue import charges
+from tenancy.catalogue import charges, counters
 from tenancy.clock import Clock
 from tenancy.demo.at_rest import keys_in
 from tenancy.demo.conversation_checks import APPLICATION_PAGE_CHARS
