@@ -107,4 +107,4 @@ def test_the_version_is_the_same_everywhere(wheel: zipfile.ZipFile) -> None:
 
 def test_extras_are_those_the_documents_name() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    assert set(project["optional-dependencies"]) == {"postgres", "aws", "dev"}
+    assert set(project["optional-dependencies"]) == {"postgres", "aws", "bench", "dev"}

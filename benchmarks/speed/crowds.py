@@ -55,7 +55,7 @@ def thread_rows(rounds: int) -> Iterator[Row]:
                     taken += seconds
 
             calls = {"ours": partial(crowd, ours, taken), "theirs": partial(crowd, theirs, [])}
-            times = interleaved(calls, rounds=max(2, rounds // 2), block=1)
+            times = interleaved(calls, rounds=max(2, rounds // 4), block=1)
             # The first round warmed up.
             ordered = sorted(taken[_THREADS * _SHARE :])
         work = f"{_THREADS} threads, 64 KB, {database}"
@@ -82,7 +82,7 @@ def process_rows(rounds: int) -> Iterator[Row]:
             calls = {
                 f"{which} {count}": partial(crowd, which, count) for which in ("ours", "theirs") for count in _PROCESSES
             }
-            times = interleaved(calls, rounds=max(2, rounds // 2), block=1)
+            times = interleaved(calls, rounds=max(2, rounds // 4), block=1)
         for count in _PROCESSES:
             ours, theirs = times[f"ours {count}"], times[f"theirs {count}"]
             yield Row(f"{count} processes, 64 KB, {database}", "H, per object", goal, ours, theirs)
