@@ -17,7 +17,7 @@ from benchmarks.speed.rivals import RIVALS
 from benchmarks.speed.rows import Row
 from benchmarks.speed.texts import sample_texts
 from benchmarks.speed.timing import Times, interleaved
-from benchmarks.speed.trips import trip_rows
+from benchmarks.speed.trips import Answers, trip_rows
 
 CHECKOUT = Path(__file__).parent.parent
 NEVER_TOO_LONG = ("--longest-answer", "60000", "--longest-path-lag", "60000")
@@ -288,6 +288,16 @@ def test_a_rival_that_is_not_installed_is_told_and_misses_no_goal(
     printed = capsys.readouterr().out
     assert printed.count("not installed") == len(RIVALS)
     assert all(name in printed for name in RIVALS)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 100])
+def test_answers_are_counted_however_they_are_cut(size: int) -> None:
+    # Two that are ready, and a row that holds what looks like a third.
+    row = b"D" + (4 + 6).to_bytes(4, "big") + b"Z\0\0\0\5I"
+    ready = b"Z\0\0\0\5I"
+    said = ready + row + b"n\0\0\0\4" + ready
+    answers = Answers()
+    assert sum(answers.ready(said[at : at + size]) for at in range(0, len(said), size)) == 2
 
 
 def test_contenders_take_turns_and_the_first_round_does_not_count() -> None:
