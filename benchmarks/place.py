@@ -15,6 +15,7 @@ from psycopg import sql
 
 from stores.connections import Durability
 from tenancy import Limits, Settings
+from tenancy.choices import Compression
 from tenancy.keys.providers import create_key_file
 from tenancy.roles import prepare_roles
 from tenancy.upgrade import upgrade
@@ -52,7 +53,7 @@ class Place:
         """Which database this is, in words."""
         return f"{'SQLite' if self.is_sqlite else 'PostgreSQL'} {self.server_version}"
 
-    def settings(self, *, durability: Durability = "power") -> Settings:
+    def settings(self, *, durability: Durability = "power", compression: Compression = "zstd") -> Settings:
         """Return what a manager of this place is made of: durable unless told otherwise, and without limits."""
         return Settings(
             database_url=self.database_url,
@@ -61,6 +62,7 @@ class Place:
             keys=f"file:{self.key_file}",
             limits=Limits(max_result_bytes=None, user_bytes=None),
             durability=durability,
+            compression=compression,
             inline_bytes=self.inline_bytes,
         )
 

@@ -65,13 +65,13 @@ class Trash:
         # Here and below: what is missing, another worker has removed between two steps of ours.
         with suppress(FileNotFoundError):
             with opened_as_found(trash, name) as room:
-                for count, entry in enumerate(names_in(room), start=1):
+                for count, entry in enumerate(names_in(room)):
+                    if count and count % UNLINKS_AT_ONCE == 0:
+                        self._sleep(PAUSE_SECONDS)
                     if not unlink(room, entry):
                         # A store makes none this deep. Moved up here it needs no recursion, however deep it goes on.
                         with suppress(FileNotFoundError):
                             planted.append(self._move(trash, directory=room, name=entry))
-                    if count % UNLINKS_AT_ONCE == 0:
-                        self._sleep(PAUSE_SECONDS)
             self._remove_directory(trash, name)
         return planted
 

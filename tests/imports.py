@@ -17,6 +17,8 @@ _DOCTOR: Final = "tenancy/cli/checks.py"
 _ROOMS: Final = {
     "sqlalchemy": (
         "stores/connections.py",
+        "stores/pools.py",
+        "stores/lending.py",
         "stores/sql.py",
         "stores/transactions.py",
         "stores/database.py",
@@ -29,7 +31,7 @@ _ROOMS: Final = {
     ),
     "alembic": ("tenancy/upgrade.py", "migrations/*"),
     "psycopg": ("stores/driver_errors.py", "stores/round_trips.py"),
-    "sqlite3": ("stores/connections.py", "stores/driver_errors.py", _DOCTOR),
+    "sqlite3": ("stores/connections.py", "stores/pools.py", "stores/driver_errors.py", _DOCTOR),
     "cryptography": ("tenancy/sealing/cipher.py", "tenancy/sealing/ranges.py"),
     # Inside functions only: whoever has no key there loads none of it.
     "boto3": ("tenancy/keys/aws_kms.py",),

@@ -12,13 +12,14 @@ from benchmarks.speed.rivalry import rival_rows
 from benchmarks.speed.rows import Row
 from benchmarks.speed.starts import start_rows
 from benchmarks.speed.trips import trip_rows
-from benchmarks.speed.works import durable_rows, page_rows, postgresql_rows, sqlite_rows
+from benchmarks.speed.works import durable_rows, page_rows, postgresql_rows, sqlite_rows, uncompressed_rows
 
 #: Each is told how many blocks of calls a contender has; what is not timed in blocks takes no notice.
 SUITES: Final[Mapping[str, Callable[[int], Iterator[Row]]]] = {
     "counts": count_rows,
     "trips": trip_rows,
     "sqlite": sqlite_rows,
+    "uncompressed": uncompressed_rows,
     "pages": page_rows,
     "durable": durable_rows,
     "postgresql": postgresql_rows,

@@ -37,6 +37,22 @@ def sqlite_rows(rounds: int) -> Iterator[Row]:
                 yield Row(f"{work} {size}", "H", goal, times["ours"], times["theirs"])
 
 
+def uncompressed_rows(rounds: int) -> Iterator[Row]:
+    """Whole results where nothing is compressed, beside Haystack's own store."""
+    goals: dict[str, tuple[float | None, ...]] = {"64 KB": (1.0, None), "1 MB": (2.0, None)}
+    place = sqlite_place(files_from=INLINE_BYTES)
+    with opened_session(place, compression="none") as session, own_folder() as folder:
+        haystack = HaystackStore(folder)
+        for size, wanted in goals.items():
+            texts = sample_texts(SIZES[size])
+            ours, theirs = Library(session.write, session.read, texts), Library(haystack.write, haystack.read, texts)
+            share = 1 if size != "1 MB" else 4
+            for work, goal in zip(("write", "read"), wanted, strict=True):
+                calls = {"ours": getattr(ours, work), "theirs": getattr(theirs, work)}
+                times = interleaved(calls, rounds=max(2, rounds // share), block=len(texts) // share)
+                yield Row(f"{work} {size}, not compressed", "H", goal, times["ours"], times["theirs"])
+
+
 def page_rows(rounds: int) -> Iterator[Row]:
     """Pages at random, and one after the other, beside reading the whole and cutting."""
     goals = {"64 KB": 0.5, "1 MB": 0.25, "32 MB": 0.02}
@@ -126,10 +142,14 @@ def each(write: Callable[[str], Any], texts: list[str]) -> Call:
 
 
 @contextmanager
-def opened_session(place: Any, *, durability: Literal["power", "process"] = "process") -> Iterator[Session]:
+def opened_session(
+    place: Any, *, durability: Literal["power", "process"] = "process", compression: Literal["zstd", "none"] = "zstd"
+) -> Iterator[Session]:
     """Open a session in a place that is made for it."""
-    with place as started, SessionManager.from_settings(started.settings(durability=durability)) as manager:
-        yield manager.session(tenant="acme", user="u", session="chat")
+    with place as started:
+        settings = started.settings(durability=durability, compression=compression)
+        with SessionManager.from_settings(settings) as manager:
+            yield manager.session(tenant="acme", user="u", session="chat")
 
 
 @contextmanager

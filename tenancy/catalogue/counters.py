@@ -56,6 +56,12 @@ _SET_EXACTLY: Final = Statement(
 )
 
 _limits_key = (LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id == sa.bindparam("owner_id"))
+_OWNERS: Final = ("owner_id", "wider_owner_id", "widest_owner_id")
+_READ_ALL_LIMITS: Final = Statement(
+    sa.select(LIMITS.c.owner_id, *(LIMITS.c[field] for field in FIELDS)).where(
+        LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id.in_([sa.bindparam(name) for name in _OWNERS])
+    )
+)
 _READ_LIMITS: Final = Statement(sa.select(*(LIMITS.c[field] for field in FIELDS)).where(*_limits_key))
 _REMOVE_LIMITS: Final = Statement(LIMITS.delete().where(*_limits_key))
 _REMOVE_ALL_LIMITS: Final = Statement(LIMITS.delete().where(LIMITS.c.tenant_id == sa.bindparam("tenant_id")))
@@ -163,20 +169,26 @@ def usage(counters: tuple[int, int, int], limits: Limits, level: str) -> Usage:
 def read_limits(transaction: Transaction, tenant_id: str, owner_id: str) -> Limits:
     """Return what is set exactly at this owner; everything `UNSET` where nothing is."""
     row = transaction.one(_READ_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
-    if row is None:
-        return Limits()
+    return Limits() if row is None else _limits(row)
+
+
+def _limits(row: tuple[Any, ...]) -> Limits:
     return Limits(**{field: from_column(value) for field, value in zip(FIELDS, row, strict=True)})
 
 
 def effective_limits(transaction: Transaction, tenant_id: str, *owner_ids: str, defaults: Limits) -> Limits:
     """
-    Work out what holds at an owner: its own limits over those of wider levels over the manager's.
+    Work out what holds at an owner: its own limits over those of wider levels over the manager's, in one query.
 
-    :param owner_ids: The narrowest first.
+    :param owner_ids: One to three, the narrowest first.
     """
+    # Whoever is named twice is found once.
+    named = (*owner_ids, *(owner_ids[-1:] * (len(_OWNERS) - len(owner_ids))))
+    rows = transaction.all(_READ_ALL_LIMITS, tenant_id=tenant_id, **dict(zip(_OWNERS, named, strict=True)))
+    set_at = {row[0]: _limits(row[1:]) for row in rows}
     found = Limits()
     for owner_id in owner_ids:
-        found = found.over(read_limits(transaction, tenant_id, owner_id))
+        found = found.over(set_at.get(owner_id, Limits()))
     return found.over(defaults)
 
 

@@ -8,7 +8,7 @@ from stores.errors import Conflict
 from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.charges import Charge, charge
+from tenancy.catalogue.charges import Charge, NotCharged, charge, charge_last, refusal
 from tenancy.catalogue.counters import close_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.tenants import TenantTable
@@ -146,43 +146,56 @@ class SessionTable:
         """
         self._access.database.require_room()
         ids = new.ids
-        now = self._moments.parameter()
-        # A new key may have SQLite merge pages of others; and an expired session of this name loses its own here.
-        with self._access.writing(ids.tenant_id, shred=True) as transaction:
-            if owners.tenant_id is None:
-                transaction.later(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
-                transaction.later(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
-                open_counters(transaction, ids.tenant_id, ids.tenant_id)
-            if owners.user_id is None:
-                transaction.later(
-                    sql.ADD_USER, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.user, now_us=now
+        last: tuple[Charge, ...] = ()
+        try:
+            # A new key may have SQLite merge pages of others; and an expired session of this name loses its own here.
+            with self._access.writing(ids.tenant_id, shred=True) as transaction:
+                self._write(transaction, scope, new, owners)
+                of_user, of_tenant = limits(transaction, ids)
+                charges = (
+                    Charge("user", ids.user_id, add_sessions=1, limit_sessions=of_user),
+                    Charge("tenant", ids.tenant_id, add_sessions=1, limit_sessions=of_tenant),
                 )
-                open_counters(transaction, ids.tenant_id, ids.user_id)
-            for (expired,) in transaction.all(
-                sql.EXPIRED_OF_NAME, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.session, now_us=now
-            ):
-                end_session(transaction, ids.tenant_id, expired)
-            transaction.later(
-                sql.ADD_SESSION,
-                tenant_id=ids.tenant_id,
-                session_id=ids.session_id,
-                user_id=ids.user_id,
-                name=scope.session,
-                idle_us=new.idle_us,
-                maximum_us=new.maximum_us,
-                first_us=min(new.idle_us, new.maximum_us),
-                result_lifetime_us=new.result_lifetime_us,
-                now_us=now,
-            )
-            add_session_key(transaction, ids, new.session_key, now_us=now)
-            open_counters(transaction, ids.tenant_id, ids.session_id)
-            if new.limits != Limits():
-                write_limits(transaction, ids.tenant_id, ids.session_id, new.limits)
-            of_user, of_tenant = limits(transaction, ids)
-            charge(transaction, ids.tenant_id, Charge("user", ids.user_id, add_sessions=1, limit_sessions=of_user))
-            charge(
-                transaction, ids.tenant_id, Charge("tenant", ids.tenant_id, add_sessions=1, limit_sessions=of_tenant)
-            )
+                if owners.user_id is None:
+                    # Whoever is refused is gone afterwards, and so is what would tell why.
+                    for each in charges:
+                        charge(transaction, ids.tenant_id, each)
+                else:
+                    last = charges
+                    charge_last(transaction, ids.tenant_id, *last)
+        except NotCharged:
+            with self._access.reading(ids.tenant_id) as transaction:
+                raise refusal(transaction, ids.tenant_id, *last) from None
+
+    def _write(self, transaction: Transaction, scope: Scope, new: NewSession, owners: Owners) -> None:
+        ids, now = new.ids, self._moments.parameter()
+        if owners.tenant_id is None:
+            transaction.later(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
+            transaction.later(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
+            open_counters(transaction, ids.tenant_id, ids.tenant_id)
+        if owners.user_id is None:
+            transaction.later(sql.ADD_USER, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.user, now_us=now)
+            open_counters(transaction, ids.tenant_id, ids.user_id)
+        for (expired,) in transaction.all(
+            sql.EXPIRED_OF_NAME, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.session, now_us=now
+        ):
+            end_session(transaction, ids.tenant_id, expired)
+        transaction.later(
+            sql.ADD_SESSION,
+            tenant_id=ids.tenant_id,
+            session_id=ids.session_id,
+            user_id=ids.user_id,
+            name=scope.session,
+            idle_us=new.idle_us,
+            maximum_us=new.maximum_us,
+            first_us=min(new.idle_us, new.maximum_us),
+            result_lifetime_us=new.result_lifetime_us,
+            now_us=now,
+        )
+        add_session_key(transaction, ids, new.session_key, now_us=now)
+        open_counters(transaction, ids.tenant_id, ids.session_id)
+        if new.limits != Limits():
+            write_limits(transaction, ids.tenant_id, ids.session_id, new.limits)
 
     def touch(self, ids: Ids, *, patience_seconds: float | None = None) -> None:
         """

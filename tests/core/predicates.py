@@ -55,7 +55,7 @@ PARAMETERS: Final[Mapping[str, frozenset[str]]] = {
     "user_id": frozenset({"user_id", "of_user"}),
     "session_id": frozenset({"session_id", "of_session"}),
     "inner_name": frozenset({"inner_name"}),
-    "owner_id": frozenset({"owner_id", "session_id", "user_id", "tenant_id"}),
+    "owner_id": frozenset({"owner_id", "wider_owner_id", "widest_owner_id", "session_id", "user_id", "tenant_id"}),
     "receipt_id": frozenset({"old_receipt_id", "new_receipt_id"}),
     "name": frozenset({"tenant", "user", "session", "name"}),
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tenancy import Lifetime, Receipt, SessionManager, SessionNotFound
-from tenancy.catalogue.charges import charge
+from tenancy.catalogue.charges import charge_last
 from tests.conftest import ManagerFactory
 
 _SESSIONS = 60
@@ -82,9 +82,9 @@ def test_a_session_created_while_its_tenant_is_erased_deadlocks_nobody(
             erasures.append(pool.submit(other.erase_tenant, tenant="t"))
             with suppress(NotDone):
                 erasures[0].result(_PATIENCE_SECONDS)
-        charge(*arguments)
+        charge_last(*arguments)
 
-    monkeypatch.setattr("tenancy.catalogue.sessions.charge", charge_late)
+    monkeypatch.setattr("tenancy.catalogue.sessions.charge_last", charge_late)
     with ThreadPoolExecutor(1) as pool:
         created = manager.session(tenant="t", user="u", session="new")
     # It was first, and the erasure took it along.
