@@ -168,14 +168,30 @@ def test_a_loop_that_is_held_for_too_long_is_a_failure() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_protection_costs_is_measured_beside_doing_without() -> None:
-    done = run("speed", "sqlite", "pages", "durable", "postgresql", "--rounds", "4", "--json")
+    done = run("speed", "sqlite", "uncompressed", "pages", "durable", "postgresql", "--rounds", "4", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     rows = json.loads(done.stdout)
-    assert len(rows) == 14
+    assert len(rows) == 18
     for row in rows:
         assert row["value"] == pytest.approx(row["ours"]["median_us"] / row["theirs"]["median_us"])
         assert min(row["ours"]["count"], row["theirs"]["count"]) >= 2
         assert row["ours"]["median_us"] <= row["ours"]["p99_us"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_where_the_time_goes_is_told() -> None:
+    done = run("profile", "--calls", "50", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert set(found) == {"write", "read", "page"}
+    for figures in found.values():
+        assert sum(figures["shares"].values()) == pytest.approx(1)
+        # Whatever moves to another file is still found.
+        assert {"cipher", "compression", "keys", "statements and commits, in SQLite"} <= set(figures["shares"])
+        assert min(figures["shares"].values()) > 0
+        assert figures["us"] > 0
+        assert figures["functions"] > 50
 
 
 @pytest.mark.parametrize(("median", "code"), [(7.9, 0), (8.1, 1)])

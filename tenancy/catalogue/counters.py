@@ -1,5 +1,6 @@
 """Limits and counters in SQL: refund, and what is in use. Every call runs inside a caller's transaction."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -100,6 +101,15 @@ def close_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> N
     Let no further charge through. Waits for writers that are about to commit: after it, none can begin.
     """
     transaction.later(_CLOSE, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def close_many_counters(transaction: Transaction, owners: Sequence[tuple[str, str]]) -> None:
+    """
+    Do the same for several.
+
+    :param owners: The id of the tenant and the owner's own, in the order in which everybody waits for them.
+    """
+    transaction.execute_many(_CLOSE, [{"tenant_id": tenant_id, "owner_id": owner_id} for tenant_id, owner_id in owners])
 
 
 def remove_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> None:

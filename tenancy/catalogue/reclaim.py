@@ -18,7 +18,7 @@ from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.results import LEASE_US
-from tenancy.catalogue.sessions import Ids, end_session
+from tenancy.catalogue.sessions import Ids, end_many_sessions, end_session
 
 #: How long a worker has an ended session to itself.
 CLAIM_US: Final = 60 * 1_000_000
@@ -54,9 +54,7 @@ class ReclaimTable:
         only = {} if tenant_id is None else {"tenant_id": tenant_id}
         with self._writing(tenant_id, shred=True) as transaction:
             rows = transaction.all(statement, page=page, now_us=self._moments.parameter(), **only)
-            # Sorted: what else belongs to a session is waited for, and everybody waits in one order.
-            for tenant, _, session in sorted(rows):
-                end_session(transaction, tenant, session)
+            end_many_sessions(transaction, ((tenant, session) for tenant, _, session in rows))
         return [Ids(*row) for row in rows]
 
     @even_on_a_full_disk

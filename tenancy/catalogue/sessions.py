@@ -1,6 +1,6 @@
 """Tenants, users and sessions in SQL: find, create, touch, list, end."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -9,7 +9,7 @@ from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.charges import Charge, NotCharged, charge, charge_last, refusal
-from tenancy.catalogue.counters import close_counters, open_counters, write_limits
+from tenancy.catalogue.counters import close_counters, close_many_counters, open_counters, write_limits
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.tenants import TenantTable
 from tenancy.keys.stored import SessionKey, TenantKey
@@ -266,6 +266,20 @@ def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> in
     transaction.later(sql.END, tenant_id=tenant_id, session_id=session_id)
     close_counters(transaction, tenant_id, session_id)
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
+
+
+def end_many_sessions(transaction: Transaction, sessions: Iterable[tuple[str, str]]) -> None:
+    """
+    Do the same for many, whose rows this transaction has locked.
+
+    :param sessions: The ids of the tenant and of the session.
+    """
+    # Sorted: what else belongs to a session is waited for, and everybody waits in one order.
+    ending = sorted(sessions)
+    rows = [{"tenant_id": tenant_id, "session_id": session_id} for tenant_id, session_id in ending]
+    transaction.execute_many(sql.END, rows)
+    close_many_counters(transaction, ending)
+    transaction.execute_many(sql.DROP_KEYS, rows)
 
 
 def add_session_key(transaction: Transaction, ids: Ids, key: SessionKey, *, now_us: int) -> None:
