@@ -24,7 +24,16 @@ NEVER_TOO_LONG = ("--longest-answer", "60000", "--longest-path-lag", "60000")
 SHORT = ("--seconds", "2", "--turn", "0.5", "--connections", "8", "--processes", "2", "--users", "1")
 
 #: How many rows each has.
-SUITES_OF_A_CHAT = {"agent": 2, "opening": 2, "sequence": 1, "threads": 4, "processes": 4, "memory": 2, "imports": 3}
+SUITES_OF_A_CHAT = {
+    "floors": 8,
+    "agent": 2,
+    "opening": 2,
+    "sequence": 1,
+    "threads": 4,
+    "processes": 4,
+    "memory": 2,
+    "imports": 3,
+}
 
 
 def run(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -7,6 +7,7 @@ from benchmarks.speed.chats import agent_rows, opening_rows, sequence_rows
 from benchmarks.speed.counts import count_rows
 from benchmarks.speed.crowds import process_rows, thread_rows
 from benchmarks.speed.endings import cleanup_rows
+from benchmarks.speed.floors import floor_rows
 from benchmarks.speed.memory import memory_rows
 from benchmarks.speed.rivalry import rival_rows
 from benchmarks.speed.rows import Row
@@ -20,6 +21,7 @@ SUITES: Final[Mapping[str, Callable[[int], Iterator[Row]]]] = {
     "trips": trip_rows,
     "sqlite": sqlite_rows,
     "uncompressed": uncompressed_rows,
+    "floors": floor_rows,
     "pages": page_rows,
     "durable": durable_rows,
     "postgresql": postgresql_rows,
