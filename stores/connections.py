@@ -17,7 +17,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.pool import QueuePool
 
 from stores.errors import StoreDenied, StoreFull
-from stores.pools import KEPT, OVERFLOW
+from stores.pools import KEPT, OVERFLOW, SqliteConnection
 from stores.reserve import Reserve
 from stores.round_trips import Statements
 from stores.system_errors import is_full
@@ -123,7 +123,7 @@ def make_engine(
 
 def connect_sqlite(
     path: str, *, durability: Durability, lock_wait_seconds: float, reserve: Reserve | None
-) -> sqlite3.Connection:
+) -> SqliteConnection:
     """
     Open a SQLite file, which must exist, and set the connection up.
 
@@ -138,7 +138,7 @@ def connect_sqlite(
                 raise
 
 
-def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float) -> sqlite3.Connection:
+def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float) -> SqliteConnection:
     # mode=rw: a missing file is an error here, never a new empty database.
     connection = sqlite3.connect(
         f"file:{quote(path)}?mode=rw",
@@ -147,6 +147,7 @@ def _connect_sqlite(path: str, durability: Durability, lock_wait_seconds: float)
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
+        factory=SqliteConnection,
     )
     try:
         _enter_wal(connection, lock_wait_seconds)

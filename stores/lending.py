@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from stores.driver_errors import DriverErrors
 from stores.errors import StoreUnavailable
 from stores.locks import ProcessLock
-from stores.pools import Pool
+from stores.pools import Lendable, Pool
 from stores.transactions import LocalSettings, Transaction
 
 
@@ -28,7 +28,7 @@ class Lender:
         self._taking_over = ProcessLock()
         self._closed = False
 
-    def take(self) -> Any:
+    def take(self) -> Lendable:
         """
         Lend a connection.
 
@@ -40,13 +40,15 @@ class Lender:
             self._take_over()
         return self.pool.take()
 
-    def give_back(self, connection: Any, error: BaseException | None) -> None:
+    def give_back(self, lent: Lendable, error: BaseException | None) -> None:
         """Take a connection back from a block that ended with this error."""
-        if error is not None and (isinstance(error, StoreUnavailable) or getattr(connection, "closed", False)):
+        if error is not None and (
+            isinstance(error, StoreUnavailable) or getattr(lent.driver_connection, "closed", False)
+        ):
             # The connection is dead, or may be; the pool must not hand it out again.
-            self.pool.discard(connection)
+            self.pool.discard(lent)
         else:
-            self.pool.give(connection)
+            self.pool.give(lent)
 
     def close(self) -> None:
         """Close what is not lent out; the rest when it comes back. Nothing is lent any more. May be repeated."""
@@ -66,19 +68,19 @@ class Lender:
 class Lent:
     """The block in which a connection is lent out."""
 
-    __slots__ = ("_connection", "_lender")
+    __slots__ = ("_lender", "_lent")
 
     def __init__(self, lender: Lender) -> None:
         self._lender = lender
 
     def __enter__(self) -> Any:
-        self._connection = self._lender.take()
-        return self._connection
+        self._lent = self._lender.take()
+        return self._lent.driver_connection
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lender.give_back(self._connection, error)
+        self._lender.give_back(self._lent, error)
 
 
 class Reading:
@@ -88,7 +90,7 @@ class Reading:
     :param every_time: What to set for each query; `None` where nothing can be set.
     """
 
-    __slots__ = ("_connection", "_dialect", "_errors", "_every_time", "_lender")
+    __slots__ = ("_dialect", "_errors", "_every_time", "_lender", "_lent")
 
     def __init__(
         self, lender: Lender, dialect: sa.Dialect, errors: DriverErrors, every_time: LocalSettings | None
@@ -99,10 +101,10 @@ class Reading:
         self._every_time = every_time
 
     def __enter__(self) -> Transaction:
-        self._connection = self._lender.take()
-        return Transaction(self._connection, self._dialect, self._errors, every_time=self._every_time)
+        self._lent = self._lender.take()
+        return Transaction(self._lent.driver_connection, self._dialect, self._errors, every_time=self._every_time)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lender.give_back(self._connection, error)
+        self._lender.give_back(self._lent, error)

@@ -5,12 +5,14 @@ For PostgreSQL that is SQLAlchemy's pool. For SQLite it is a stack of our own: t
 putting it back takes longer than the statement it was taken for.
 """
 
+import gc
 import sqlite3
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
@@ -23,22 +25,31 @@ KEPT: Final = 16
 OVERFLOW: Final = 64
 
 _NONE_FREE: Final = "No database connection became free in time."
+#: A connection that somebody has lost, interrupted between two steps, wakes nobody up: who waits looks by himself.
+_LOOK_SECONDS: Final = 0.5
+
+
+class Lendable(Protocol):
+    """What a pool lends. Whoever loses it, interrupted between two steps, has given it back by that."""
+
+    @property
+    def driver_connection(self) -> Any: ...
 
 
 class Pool(Protocol):
     """Lends the driver's connections to one thread at a time."""
 
-    def take(self) -> Any:
+    def take(self) -> Lendable:
         """
         Lend a connection that has no transaction.
 
         :raises StoreUnavailable: If none becomes free in time, or a new one cannot be made.
         """
 
-    def give(self, connection: Any) -> None:
+    def give(self, lent: Any) -> None:
         """Take a connection back."""
 
-    def discard(self, connection: Any) -> None:
+    def discard(self, lent: Any) -> None:
         """Take a connection back that nobody shall use any more, and close it."""
 
     def lent(self) -> int:
@@ -55,42 +66,37 @@ class Pool(Protocol):
 
 
 class EnginePool:
-    """The pool of a SQLAlchemy engine."""
+    """The pool of a SQLAlchemy engine, which whoever made it ends, and starts afresh."""
 
     def __init__(self, engine: Engine, errors: DriverErrors) -> None:
         self._engine = engine
         self._errors = errors
-        self._lent: dict[int, Any] = {}
 
-    def take(self) -> Any:
+    def take(self) -> Lendable:
         """See `Pool`."""
         try:
-            pooled = self._engine.raw_connection()
+            return self._engine.raw_connection()
         except sa.exc.TimeoutError:
             raise StoreUnavailable(_NONE_FREE) from None
         except sa.exc.DBAPIError as error:
             raise self._errors.translate(error.orig) from None
         except self._errors.driver as error:
             raise self._errors.translate(error) from None
-        connection = pooled.driver_connection
-        self._lent[id(connection)] = pooled
-        return connection
 
-    def give(self, connection: Any) -> None:
+    def give(self, lent: Any) -> None:
         """See `Pool`."""
-        self._lent.pop(id(connection)).close()
+        lent.close()
 
-    def discard(self, connection: Any) -> None:
+    def discard(self, lent: Any) -> None:
         """See `Pool`."""
-        pooled = self._lent.pop(id(connection))
         try:
-            pooled.invalidate()
+            lent.invalidate()
         finally:
-            pooled.close()
+            lent.close()
 
     def lent(self) -> int:
         """See `Pool`."""
-        return len(self._lent)
+        return int(self._engine.pool.checkedout())  # type: ignore[attr-defined]
 
     def idle(self) -> int:
         """See `Pool`."""
@@ -98,11 +104,18 @@ class EnginePool:
 
     def start_afresh(self) -> None:
         """See `Pool`."""
-        self._lent = {}
 
     def close(self) -> None:
         """See `Pool`."""
-        # Whoever made the engine ends it.
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection that a pool can lend as it is, and count without holding it."""
+
+    @property
+    def driver_connection(self) -> Self:
+        """Return this."""
+        return self
 
 
 class SqlitePool:
@@ -113,30 +126,32 @@ class SqlitePool:
     :param wait_seconds: How long to wait for one when there may be no more.
     """
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], errors: DriverErrors, *, wait_seconds: float) -> None:
+    def __init__(self, connect: Callable[[], SqliteConnection], errors: DriverErrors, *, wait_seconds: float) -> None:
         self._connect = connect
         self._errors = errors
         self._wait_seconds = wait_seconds
         self._closed = False
-        self._of_parent: list[deque[sqlite3.Connection]] = []
+        self._of_parent: list[deque[SqliteConnection]] = []
         self._begin()
 
     def _begin(self) -> None:
         # Taking from a deque and adding to it are one step of the interpreter each, so that needs no lock.
-        self._idle: deque[sqlite3.Connection] = deque()
-        self._open = self._waiting = 0
+        self._idle: deque[SqliteConnection] = deque()
+        # Of those that are lent nothing is held: one that nobody has any more is closed, and counts no more.
+        self._open: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
+        self._coming = self._waiting = 0
         self._changed = threading.Condition(threading.Lock())
 
-    def take(self) -> sqlite3.Connection:
+    def take(self) -> SqliteConnection:
         """See `Pool`."""
         return self._popped() or self._one_more()
 
-    def give(self, connection: sqlite3.Connection) -> None:
+    def give(self, lent: SqliteConnection) -> None:
         """See `Pool`."""
-        if connection.in_transaction or self._closed or len(self._idle) >= KEPT:
-            self.discard(connection)
+        if lent.in_transaction or self._closed or len(self._idle) >= KEPT:
+            self.discard(lent)
             return
-        self._idle.append(connection)
+        self._idle.append(lent)
         if self._closed:
             # In between.
             self.close()
@@ -144,16 +159,18 @@ class SqlitePool:
             with self._changed:
                 self._changed.notify()
 
-    def discard(self, connection: sqlite3.Connection) -> None:
+    def discard(self, lent: SqliteConnection) -> None:
         """See `Pool`."""
         try:
-            connection.close()
+            lent.close()
         finally:
-            self._one_less()
+            with self._changed:
+                self._open.discard(lent)
+                self._changed.notify()
 
     def lent(self) -> int:
         """See `Pool`."""
-        return self._open - len(self._idle)
+        return len(self._open) - len(self._idle)
 
     def idle(self) -> int:
         """See `Pool`."""
@@ -170,37 +187,51 @@ class SqlitePool:
         self._closed = True
         while (connection := self._popped()) is not None:
             self.discard(connection)
+        with self._changed:
+            self._changed.notify_all()
 
-    def _popped(self) -> sqlite3.Connection | None:
+    def _popped(self) -> SqliteConnection | None:
         try:
             return self._idle.pop()
         except IndexError:
             return None
 
-    def _one_more(self) -> sqlite3.Connection:
+    def _one_more(self) -> SqliteConnection:
+        connection = self._when_there_may_be_one()
+        if connection is not None:
+            return connection
+        try:
+            connection = self._connect()
+            self._open.add(connection)
+        except self._errors.driver as error:
+            raise self._errors.translate(error) from None
+        finally:
+            with self._changed:
+                self._coming -= 1
+                self._changed.notify()
+        return connection
+
+    def _when_there_may_be_one(self) -> SqliteConnection | None:
+        """Wait for a connection to come back, or until there may be one more; then return `None`."""
         deadline = time.monotonic() + self._wait_seconds
-        with self._changed:
-            self._waiting += 1
-            try:
-                while self._open >= KEPT + OVERFLOW:
+        while True:
+            with self._changed:
+                self._waiting += 1
+                try:
                     # Looked at after the waiting is known: whoever gave one back before that had no reason to notify.
                     connection = self._popped()
                     if connection is not None:
                         return connection
-                    if not self._changed.wait(deadline - time.monotonic()):
+                    if self._closed:
+                        raise StoreUnavailable("The database was closed.")
+                    if len(self._open) + self._coming < KEPT + OVERFLOW:
+                        self._coming += 1
+                        return None
+                    left = deadline - time.monotonic()
+                    if left <= 0:
                         raise StoreUnavailable(_NONE_FREE)
-            finally:
-                self._waiting -= 1
-            self._open += 1
-        try:
-            return self._connect()
-        except BaseException as error:
-            self._one_less()
-            if isinstance(error, self._errors.driver):
-                raise self._errors.translate(error) from None
-            raise
-
-    def _one_less(self) -> None:
-        with self._changed:
-            self._open -= 1
-            self._changed.notify()
+                    self._changed.wait(min(left, _LOOK_SECONDS))
+                finally:
+                    self._waiting -= 1
+            # One that was lost is in a circle with its own statements.
+            gc.collect()

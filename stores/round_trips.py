@@ -129,7 +129,12 @@ def ask(connection: Any, said: Sequence[Said]) -> Answer:
             connection.close()
         raise
     if isinstance(result, Exception):
-        raise result
+        try:
+            raise result
+        finally:
+            # Its traceback holds this frame, which must not hold it in turn: everything that was sent would stay until
+            # the collector comes by.
+            del result, said, ready
     return Answer(connection, result)
 
 

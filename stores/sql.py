@@ -77,7 +77,7 @@ class Database:
         )
         self._lender = Lender(self.pool, start_afresh=self._start_afresh)
         # SQLite's own busy handler polls and is unfair; within one process writers queue here instead.
-        self._writer = threading.Lock()
+        self._writer = threading.RLock()
 
     @property
     def sqlite_path(self) -> Path | None:
@@ -108,17 +108,17 @@ class Database:
         patience = self.lock_wait_seconds if patience_seconds is None else patience_seconds
         with Lent(self._lender) as connection:
             writer = self._writer
-            if self.is_sqlite and not writer.acquire(timeout=patience):
-                raise StoreUnavailable("The database stayed locked by other writers of this process.")
             try:
+                if self.is_sqlite:
+                    _acquire(writer, patience)
                 first = self._begin(connection, patience, local=local, shred=shred, snapshot=snapshot)
                 try:
                     transaction = Transaction(connection, self.dialect, self.errors, first=first)
                     yield transaction
-                    if transaction.has_unsent:
-                        transaction.finish()
-                    elif not transaction.is_committed:
+                    if self.is_sqlite:
                         self._command(connection, "COMMIT")
+                    elif not transaction.is_committed:
+                        _commit(transaction)
                     if shred and self.is_sqlite:
                         # After a failure it stays on, which costs this connection some speed and nothing else.
                         self._command(connection, "PRAGMA secure_delete=FAST")
@@ -126,7 +126,8 @@ class Database:
                     self._abandon(connection)
                     raise
             finally:
-                if self.is_sqlite:
+                # By whoever has it, which this thread may or may not, interrupted between any two steps.
+                with suppress(RuntimeError):
                     writer.release()
 
     def reading(
@@ -223,7 +224,7 @@ class Database:
             self.restore_reserve()
 
     def _start_afresh(self) -> None:
-        self._writer = threading.Lock()
+        self._writer = threading.RLock()
         self.engine.dispose(close=False)
 
     def _begin(
@@ -261,6 +262,16 @@ class Database:
         except BaseException:
             self.errors.interrupted(connection)
             raise
+
+
+def _acquire(writer: Any, patience: float) -> None:
+    if not writer.acquire(timeout=patience):
+        raise StoreUnavailable("The database stayed locked by other writers of this process.")
+
+
+def _commit(transaction: Transaction) -> None:
+    if not transaction.finish():
+        raise StoreUnavailable("The database gave a statement up; nothing was written.")
 
 
 def _said(*texts: str, local: LocalSettings | None) -> Sequence[Said]:

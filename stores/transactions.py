@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.expression import ClauseElement
 
 from stores.driver_errors import Asking, DriverErrors, NothingChanged, give_up
+from stores.errors import StoreUnavailable
 from stores.round_trips import Said, ask
 
 #: Settings of one transaction, by name, for policies of row-level security to read. They end with the transaction.
@@ -87,7 +88,7 @@ class Transaction:
     one round trip. An error of it then comes with what it was sent with.
     """
 
-    __slots__ = ("_connection", "_dialect", "_errors", "_every_time", "_unsent", "is_committed")
+    __slots__ = ("_connection", "_dialect", "_errors", "_every_time", "_has_failed", "_unsent", "is_committed")
 
     def __init__(
         self,
@@ -109,6 +110,7 @@ class Transaction:
         self._errors = errors
         self._every_time = every_time
         self._unsent = [*first]
+        self._has_failed = False
         #: Whether `finish` has committed it.
         self.is_committed = False
 
@@ -117,11 +119,6 @@ class Transaction:
         """The driver's connection, with everything done that was said so far."""
         self.say()
         return self._connection
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether something was said that waits for what comes next, be it only that a transaction begins."""
-        return bool(self._unsent)
 
     def say(self) -> None:
         """Send what waits for what comes next."""
@@ -144,8 +141,12 @@ class Transaction:
         # too.
         first = [local_settings(self._every_time)] if self._every_time else self._unsent
         self._unsent = []
-        with self._asking():
-            return ask(self._connection, [*first, *said])
+        try:
+            with self._asking():
+                return ask(self._connection, [*first, *said])
+        except BaseException:
+            self._has_failed = True
+            raise
 
     def set_local(self, settings: LocalSettings) -> None:
         """
@@ -226,6 +227,10 @@ class Transaction:
         for statement, parameters in last:
             text, constants = statement.failing_on_nothing().compiled(self._dialect)
             said.append((text, {**constants, **parameters}))
+        if self._has_failed:
+            # Whoever caught the error and went on would be told that all is well: the server rolls back and says so in
+            # the name of its answer only.
+            raise StoreUnavailable("A statement of this transaction was refused; nothing was written.")
         try:
             self._send_all(*said, ("COMMIT", None))
         except NothingChanged:

@@ -4,6 +4,7 @@ What a write is charged: added to the counters of a session, its user and its te
 Every call runs inside a caller's transaction.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from stores.sql import Statement, Transaction
-from tenancy.catalogue.counters import COUNTERS_OF_ONE, read_account, read_counters, to_column
+from tenancy.catalogue.counters import COUNTERS_OF_ONE, read_account, to_column
 from tenancy.errors import QuotaExceeded, SessionNotFound
 from tenancy.schema import USAGE
 
@@ -94,6 +95,18 @@ class Charge:
     limit_sessions: int | None = None
 
 
+def charges_of_result(
+    limits: Mapping[str, Any], session_id: str, user_id: str, tenant_id: str, *, size_bytes: int
+) -> tuple[Charge, Charge, Charge]:
+    """Say what one result is charged to its session, its user and its tenant."""
+
+    def one(level: str, owner_id: str) -> Charge:
+        bytes_, results = limits[f"{level}_bytes"], limits[f"{level}_results"]
+        return Charge(level, owner_id, add_bytes=size_bytes, add_results=1, limit_bytes=bytes_, limit_results=results)
+
+    return one("session", session_id), one("user", user_id), one("tenant", tenant_id)
+
+
 def charge(transaction: Transaction, tenant_id: str, added: Charge) -> int:
     """
     Add to an owner's counters if that stays within its limits, in one conditional UPDATE.
@@ -101,10 +114,11 @@ def charge(transaction: Transaction, tenant_id: str, added: Charge) -> int:
     :returns: The owner's newest result number, this one counted.
     :raises QuotaExceeded: If a limit does not allow it. The caller's transaction must be rolled back.
     :raises SessionNotFound: If the owner has ended. The same holds.
+    :raises NotCharged: If a limit did not allow it a moment ago. The same holds.
     """
     row = transaction.one(_CHARGE, **_parameters(tenant_id, added))
     if row is None:
-        raise refusal(transaction, tenant_id, added)
+        raise refusal(transaction, tenant_id, added) or NotCharged
     number: int = row[0]
     return number
 
@@ -117,6 +131,7 @@ def charge_together(transaction: Transaction, tenant_id: str, *charges: Charge) 
     :returns: The session's newest result number, this one counted.
     :raises QuotaExceeded: If a limit does not allow it, the narrowest first. The transaction must be rolled back.
     :raises SessionNotFound: If one of them has ended. The same holds.
+    :raises NotCharged: If a limit did not allow it a moment ago. The same holds.
     """
     parameters: dict[str, Any] = {"add_bytes": charges[0].add_bytes, "add_results": 1}
     for added in charges:
@@ -127,13 +142,15 @@ def charge_together(transaction: Transaction, tenant_id: str, *charges: Charge) 
     numbers = dict(rows)
     refused = [added for added in charges if added.owner_id not in numbers]
     if refused:
-        raise refusal(transaction, tenant_id, *refused)
+        raise refusal(transaction, tenant_id, *refused) or NotCharged
     number: int = numbers[charges[0].owner_id]
     return number
 
 
 class NotCharged(Exception):
-    """One of the last charges was refused. Rolled back, the caller asks for the `refusal`."""
+    """
+    A charge was refused. Rolled back, the caller asks for the `refusal`, or tries again if there is no reason any more.
+    """
 
 
 def charge_last(transaction: Transaction, tenant_id: str, *charges: Charge) -> None:
@@ -159,10 +176,10 @@ def _parameters(tenant_id: str, added: Charge) -> dict[str, Any]:
     }
 
 
-def refusal(transaction: Transaction, tenant_id: str, *charges: Charge) -> QuotaExceeded | SessionNotFound:
-    """Say why one of these charges was refused, as far as the counters still tell."""
-    found = [_refusal(transaction, tenant_id, added) for added in charges]
-    return next((reason for reason in found if reason is not None), None) or _raced(transaction, tenant_id, charges[-1])
+def refusal(transaction: Transaction, tenant_id: str, *charges: Charge) -> QuotaExceeded | SessionNotFound | None:
+    """Say why one of these charges was refused; `None` if somebody has freed room since."""
+    found = (_refusal(transaction, tenant_id, added) for added in charges)
+    return next((reason for reason in found if reason is not None), None)
 
 
 def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded | SessionNotFound | None:
@@ -178,10 +195,3 @@ def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaEx
         if limit is not None and used + requested > limit:
             return QuotaExceeded(level=added.level, unit=unit, limit=limit, used=used, requested=requested)
     return None
-
-
-def _raced(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded:
-    # Somebody freed room between the charge and the look: say what was true for the first.
-    used_bytes, _, _ = read_counters(transaction, tenant_id, added.owner_id)
-    limit = added.limit_bytes if added.limit_bytes is not None else 0
-    return QuotaExceeded(level=added.level, unit="bytes", limit=limit, used=used_bytes, requested=added.add_bytes)

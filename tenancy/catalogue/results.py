@@ -5,14 +5,14 @@ Locks are taken in one order everywhere: the session's counters, the user's, the
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from stores.errors import StoreError, StoreUnavailable
 from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.charges import Charge, NotCharged, charge_last, charge_together, refusal
+from tenancy.catalogue.charges import Charge, NotCharged, charge_last, charge_together, charges_of_result, refusal
 from tenancy.catalogue.counters import from_column, refund, to_column
 from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
@@ -26,6 +26,8 @@ from tenancy.references import Reference, reference_hash
 LEASE_US: Final = 120 * 1_000_000
 
 
+#: How often room may be freed between a charge that was refused and the look at why; once is rare.
+_ATTEMPTS: Final = 20
 #: Larger than any number in a reference: where a listing begins.
 _FIRST: Final = 2**62
 
@@ -71,21 +73,28 @@ class ResultTable:
         :raises StoreFull: If the disk is full, or was and its reserve cannot be made again.
         """
         self._access.database.require_room()
-        inserted: Inserted | None = None
-        last: tuple[Charge, ...] = ()
-        try:
-            with self._access.writing(new.ids.tenant_id) as transaction:
-                inserted, last = self._insert(transaction, new, put)
-                charge_last(transaction, new.ids.tenant_id, *last)
-        except NotCharged:
-            with self._access.reading(new.ids.tenant_id) as transaction:
-                raise refusal(transaction, new.ids.tenant_id, *last) from None
-        except StoreUnavailable:
-            # The commit may have gone through and only its answer been lost. An error would then be a lie: the result
-            # stands there, is charged, and nobody knows its reference.
-            if inserted is None or not self._is_there(new, inserted.reference.number):
-                raise
-        return inserted
+        for _ in range(_ATTEMPTS):
+            inserted: Inserted | None = None
+            last: tuple[Charge, ...] = ()
+            try:
+                with self._access.writing(new.ids.tenant_id) as transaction:
+                    inserted, last = self._insert(transaction, new, put)
+                    charge_last(transaction, new.ids.tenant_id, *last)
+            except NotCharged:
+                if last:
+                    with self._access.reading(new.ids.tenant_id) as transaction:
+                        reason = refusal(transaction, new.ids.tenant_id, *last)
+                    if reason is not None:
+                        raise reason from None
+                # Somebody has freed room since, and it may be enough.
+                continue
+            except StoreUnavailable:
+                # The commit may have gone through and only its answer been lost. An error would then be a lie: the
+                # result stands there, is charged, and nobody knows its reference.
+                if inserted is None or not self._is_there(new, inserted.reference.number):
+                    raise
+            return inserted
+        raise StoreUnavailable("The result could not be charged: what is in use kept changing at the same time.")
 
     def _insert(
         self, transaction: Transaction, new: NewResult, put: Callable[[Transaction], None] | None
@@ -130,7 +139,7 @@ class ResultTable:
         limits, touch_due = _judged(row, key_version=key_version, size_bytes=size)
         of_session, *last = _charges(limits, ids, size)
         if row is None or row[-1] is None:
-            raise refusal(transaction, ids.tenant_id, of_session)
+            raise refusal(transaction, ids.tenant_id, of_session) or NotCharged
         return touch_due, row[-1], tuple(last)
 
     def _is_there(self, new: NewResult, number: int) -> bool:
@@ -296,14 +305,8 @@ def remove_row(transaction: Transaction, doomed: Doomed) -> bool:
     return True
 
 
-def _charges(limits: dict[str, Any], ids: Ids, size_bytes: int) -> tuple[Charge, Charge, Charge]:
-    """Say what one result is charged to its session, its user and its tenant."""
-
-    def one(level: str, owner_id: str) -> Charge:
-        bytes_, results = limits[f"{level}_bytes"], limits[f"{level}_results"]
-        return Charge(level, owner_id, add_bytes=size_bytes, add_results=1, limit_bytes=bytes_, limit_results=results)
-
-    return one("session", ids.session_id), one("user", ids.user_id), one("tenant", ids.tenant_id)
+def _charges(limits: Mapping[str, Any], ids: Ids, size_bytes: int) -> tuple[Charge, Charge, Charge]:
+    return charges_of_result(limits, ids.session_id, ids.user_id, ids.tenant_id, size_bytes=size_bytes)
 
 
 def _scope(ids: Ids) -> dict[str, str]:

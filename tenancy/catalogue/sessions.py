@@ -165,7 +165,8 @@ class SessionTable:
                     charge_last(transaction, ids.tenant_id, *last)
         except NotCharged:
             with self._access.reading(ids.tenant_id) as transaction:
-                raise refusal(transaction, ids.tenant_id, *last) from None
+                reason = refusal(transaction, ids.tenant_id, *last)
+            raise reason or Conflict("Somebody has freed room since; look again.") from None
 
     def _write(self, transaction: Transaction, scope: Scope, new: NewSession, owners: Owners) -> None:
         ids, now = new.ids, self._moments.parameter()

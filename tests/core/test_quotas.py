@@ -11,6 +11,7 @@ import pytest
 
 from stores.errors import StoreUnavailable
 from tenancy import Lifetime, Limits, QuotaExceeded, Session, SessionManager, StorageUnavailable
+from tenancy.catalogue import charges
 from tests.conftest import ManagerFactory
 from tests.core.interposed import Store
 from tests.core.ledger import Ledger
@@ -283,4 +284,33 @@ def test_a_write_that_fails_in_the_store_gives_its_charge_back(
     store.before = lambda operation, name: None
     session.write("x" * 10)
     assert ledger.where() == ledger.ways(small=1)
+    ledger.require_balanced()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ["result", "session"])
+def test_room_that_is_freed_just_when_it_was_refused_is_used(
+    manager: SessionManager, session: Session, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, level: str, what: str
+) -> None:
+    if manager._backend.catalogue.database.is_sqlite or (what, level) == ("session", "session"):
+        # Where only one writes at a time nobody frees anything in between; and a session holds no sessions.
+        return
+    manager.set_limits(Limits(**{f"{level}_{what}s": 1}), **LEVELS[level])
+    reference = session.write("first") if what == "result" else ""
+    refusal: Callable[..., object] = charges.refusal
+    looks: list[object] = []
+
+    def freed_before_the_look(*asked: object) -> object:
+        if not looks:
+            session.delete(reference) if what == "result" else manager.delete_session(**SESSION)
+        looks.append(None)
+        return refusal(*asked)
+
+    for place in ("results", "sessions"):
+        monkeypatch.setattr(f"tenancy.catalogue.{place}.refusal", freed_before_the_look)
+    if what == "result":
+        assert session.read(session.write("second")) == "second"
+    else:
+        assert manager.session(**USER, session="another").scope.session == "another"
+    assert looks == [None]
     ledger.require_balanced()

@@ -14,15 +14,15 @@ import pytest
 from stores import pools
 from stores.driver_errors import SqliteErrors
 from stores.errors import StoreUnavailable
-from stores.pools import SqlitePool
+from stores.pools import SqliteConnection, SqlitePool
 from stores.reserve import Reserve
 from tests.forked import in_a_child
 
 
 @pytest.fixture
-def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
+def connect(tmp_path: Path) -> Callable[[], SqliteConnection]:
     path = tmp_path / "a.sqlite3"
-    return lambda: sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    return lambda: sqlite3.connect(path, check_same_thread=False, isolation_level=None, factory=SqliteConnection)
 
 
 @pytest.fixture
@@ -31,13 +31,13 @@ def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     monkeypatch.setattr(pools, "OVERFLOW", 1)
     errors = SqliteErrors(Reserve(tmp_path / "a.sqlite3", size_bytes=0))
 
-    def make(connect: Callable[[], sqlite3.Connection], wait_seconds: float = 30.0) -> SqlitePool:
+    def make(connect: Callable[[], SqliteConnection], wait_seconds: float = 30.0) -> SqlitePool:
         return SqlitePool(connect, errors, wait_seconds=wait_seconds)
 
     return make
 
 
-def is_open(connection: sqlite3.Connection) -> bool:
+def is_open(connection: SqliteConnection) -> bool:
     try:
         connection.execute("SELECT 1")
     except sqlite3.ProgrammingError:
@@ -46,7 +46,7 @@ def is_open(connection: sqlite3.Connection) -> bool:
 
 
 def test_the_connection_that_was_used_last_is_used_next(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     first, second = pool.take(), pool.take()
@@ -60,7 +60,7 @@ def test_the_connection_that_was_used_last_is_used_next(
 
 
 def test_of_those_that_come_back_only_so_many_are_kept_open(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     taken = [pool.take() for _ in range(3)]
@@ -74,7 +74,7 @@ def test_of_those_that_come_back_only_so_many_are_kept_open(
 
 @pytest.mark.parametrize("back", ["give", "discard"])
 def test_whoever_finds_none_free_waits_until_one_comes_back(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection], back: str
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection], back: str
 ) -> None:
     pool = make_pool(connect)
     taken = [pool.take() for _ in range(3)]
@@ -89,13 +89,13 @@ def test_whoever_finds_none_free_waits_until_one_comes_back(
 
 
 def test_one_that_comes_back_just_before_the_waiting_is_known_is_found(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     taken = [pool.take() for _ in range(3)]
     looked = pool._popped
 
-    def given_back_at_the_first_look() -> sqlite3.Connection | None:
+    def given_back_at_the_first_look() -> SqliteConnection | None:
         found = looked()
         if len(taken) == 3:
             pool.give(taken.pop())
@@ -106,18 +106,17 @@ def test_one_that_comes_back_just_before_the_waiting_is_known_is_found(
     assert is_open(pool.take())
 
 
-def test_nobody_waits_for_ever(make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]) -> None:
+def test_nobody_waits_for_ever(make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]) -> None:
     pool = make_pool(connect, 0.05)
-    for _ in range(3):
-        pool.take()
+    taken = [pool.take() for _ in range(3)]
     with pytest.raises(StoreUnavailable, match="became free"):
         pool.take()
-    assert (pool.lent(), pool._waiting) == (3, 0)
+    assert (pool.lent(), pool._waiting) == (len(taken), 0)
 
 
 def test_a_connection_that_cannot_be_made_takes_no_place(make_pool: Callable[..., SqlitePool], tmp_path: Path) -> None:
-    def refused() -> sqlite3.Connection:
-        return sqlite3.connect(tmp_path / "canary" / "a.sqlite3")
+    def refused() -> SqliteConnection:
+        return sqlite3.connect(tmp_path / "canary" / "a.sqlite3", factory=SqliteConnection)
 
     pool = make_pool(refused)
     for _ in range(5):
@@ -127,8 +126,41 @@ def test_a_connection_that_cannot_be_made_takes_no_place(make_pool: Callable[...
     assert pool.lent() == 0
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_that_somebody_lost_is_closed_and_counts_no_more(
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection], waits: bool
+) -> None:
+    # As whoever is interrupted between two steps loses it.
+    pool = make_pool(connect, 10)
+    taken = [pool.take() for _ in range(3)]
+    with ThreadPoolExecutor(1) as other:
+        if waits:
+            waiting = other.submit(pool.take)
+            while not pool._waiting:
+                pass
+        taken.pop()
+        assert is_open(waiting.result(timeout=20) if waits else pool.take())
+
+
+def test_whoever_waits_gets_none_after_the_end(
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
+) -> None:
+    pool = make_pool(connect)
+    taken = [pool.take() for _ in range(3)]
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(pool.take)
+        while not pool._waiting:
+            pass
+        pool.close()
+        for connection in taken:
+            pool.give(connection)
+        with pytest.raises(StoreUnavailable, match="closed"):
+            waiting.result(timeout=20)
+    assert not any(is_open(connection) for connection in taken)
+
+
 def test_a_connection_that_is_left_inside_a_transaction_is_not_handed_out(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     connection = pool.take()
@@ -140,7 +172,7 @@ def test_a_connection_that_is_left_inside_a_transaction_is_not_handed_out(
 
 
 def test_what_comes_back_after_the_end_is_closed(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     idle, lent = pool.take(), pool.take()
@@ -153,17 +185,17 @@ def test_what_comes_back_after_the_end_is_closed(
     assert not is_open(lent)
 
 
-class ClosedMeanwhile(deque[sqlite3.Connection]):
+class ClosedMeanwhile(deque[SqliteConnection]):
     def __init__(self, pool: SqlitePool) -> None:
         self._pool = pool
 
-    def append(self, connection: sqlite3.Connection) -> None:
+    def append(self, connection: SqliteConnection) -> None:
         self._pool.close()
         super().append(connection)
 
 
 def test_what_comes_back_at_the_very_end_is_closed(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     connection = pool.take()
@@ -178,7 +210,7 @@ def times_open(folder: Path) -> int:
 
 
 def test_a_child_has_connections_of_its_own_and_leaves_the_parents_open(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection], tmp_path: Path
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection], tmp_path: Path
 ) -> None:
     pool = make_pool(connect)
     pool.give(pool.take())
@@ -195,7 +227,7 @@ def test_a_child_has_connections_of_its_own_and_leaves_the_parents_open(
 
 
 def test_threads_that_take_and_give_lose_none(
-    make_pool: Callable[..., SqlitePool], connect: Callable[[], sqlite3.Connection]
+    make_pool: Callable[..., SqlitePool], connect: Callable[[], SqliteConnection]
 ) -> None:
     pool = make_pool(connect)
     in_use: set[int] = set()

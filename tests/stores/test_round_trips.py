@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -10,7 +11,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from stores.errors import Conflict, StoreUnavailable
+from stores.errors import Conflict, StoreError, StoreUnavailable
+from stores.round_trips import ask
 from stores.sql import Database, Statement, Transaction
 from tests.stores.test_database import make_database
 from tests.stores.test_transactions import ADD, INSERT, TABLE, values
@@ -33,6 +35,34 @@ def counters(empty_postgres_url: str) -> Iterator[Database]:
         transaction.execute_many(INSERT, [{"name": "a", "value": 1}, {"name": "b", "value": 1}])
     yield database
     database.close()
+
+
+def test_an_error_holds_nothing_of_what_was_sent(counters: Database) -> None:
+    with counters.reading() as transaction:
+        connection = transaction.connection
+    with pytest.raises(psycopg.errors.DivisionByZero) as refusal:
+        ask(connection, [("SELECT CAST(%(secret)s AS TEXT)", {"secret": "x"}), ("SELECT 1 / 0", None)])
+    frames = [frame for frame, _ in traceback.walk_tb(refusal.value.__traceback__) if frame.f_code is ask.__code__]
+    assert len(frames) == 1
+    assert not {"said", "ready", "result"} & set(frames[0].f_locals)
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_what_was_refused_is_not_acknowledged_by_going_on(counters: Database, goes_on: bool) -> None:
+    divided = Statement(sa.text("SELECT 1 / 0"))
+
+    def write() -> None:
+        with counters.writing() as transaction:
+            transaction.later(INSERT, name="c", value=3)
+            if goes_on:
+                with suppress(StoreError):
+                    transaction.one(divided)
+            else:
+                transaction.later(divided)
+
+    with pytest.raises(StoreUnavailable, match="nothing was written"):
+        write()
+    assert values(counters) == {"a": 1, "b": 1}
 
 
 def in_a_moment(act: Callable[[], object]) -> None:

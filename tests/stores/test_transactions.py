@@ -2,13 +2,16 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from stores.errors import Conflict
+from stores.errors import Conflict, StoreUnavailable
 from stores.sql import Database, Statement
+from tests.forked import in_a_child
 from tests.stores.test_database import make_database
 
 TABLE = sa.Table(
@@ -37,6 +40,81 @@ def counters(empty_database_url: str) -> Iterator[Database]:
 def values(database: Database) -> dict[str, int]:
     with database.reading() as transaction:
         return dict(transaction.all(READ))
+
+
+class Unlucky:
+    """The lock of SQLite's writers, beside a signal that comes just when it is had, or just before."""
+
+    def __init__(self, lock: Any, *, has_it: bool) -> None:
+        self._lock = lock
+        self._has_it = has_it
+
+    def acquire(self, **how: float) -> bool:
+        if self._has_it:
+            self._lock.acquire(**how)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_whoever_is_interrupted_on_the_way_into_a_transaction_keeps_nobody_out(counters: Database) -> None:
+    lock: Any = counters._writer
+    counters._writer = Unlucky(lock, has_it=True)  # type: ignore[assignment]
+    if counters.is_sqlite:
+        with pytest.raises(KeyboardInterrupt), counters.writing():
+            pass
+    counters._writer = lock
+
+    def write() -> None:
+        with counters.writing(patience_seconds=1) as transaction:
+            transaction.one(INSERT, name="c", value=3)
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(write).result()
+    assert values(counters)["c"] == 3
+
+
+def test_whoever_is_interrupted_while_he_waits_lets_nobody_in(counters: Database) -> None:
+    if not counters.is_sqlite:
+        # There it is the server that lets nobody in.
+        return
+    lock: Any = counters._writer
+    with ThreadPoolExecutor(1) as other, counters.writing() as transaction:
+
+        def interrupted() -> None:
+            counters._writer = Unlucky(lock, has_it=False)  # type: ignore[assignment]
+            with pytest.raises(KeyboardInterrupt), counters.writing():
+                pass
+            counters._writer = lock
+
+        other.submit(interrupted).result()
+        with pytest.raises(StoreUnavailable, match="other writers of this process"):
+            other.submit(lambda: counters.writing(patience_seconds=0.1).__enter__()).result()
+        transaction.one(INSERT, name="c", value=3)
+    assert values(counters)["c"] == 3
+
+
+def test_a_fork_leaves_the_transactions_of_other_threads_alone(counters: Database) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with counters.writing() as transaction:
+            transaction.one(INSERT, name="c", value=3)
+            inside.set()
+            assert go.wait(60)
+            transaction.one(INSERT, name="d", value=4)
+
+    with ThreadPoolExecutor(1) as other:
+        writing = other.submit(write)
+        assert inside.wait(60)
+        try:
+            assert in_a_child(lambda: values(counters)) == {"a": 1, "b": 10}
+        finally:
+            go.set()
+        writing.result(timeout=60)
+    # Rolled back by the child, only what came after it would be there.
+    assert values(counters) == {"a": 1, "b": 10, "c": 3, "d": 4}
 
 
 class GivenUp(Exception):
