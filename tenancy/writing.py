@@ -64,7 +64,7 @@ def write(
         except (KeyUnavailable, KeyDestroyed, ResultCorrupt):
             # Perhaps only what this handle remembers of its keys: a rotation may have put them under others.
             renewed = backend.catalogue.sessions.renewed(opened)
-            if renewed is None:
+            if renewed is None and backend.catalogue.sessions.is_live(opened.ids):
                 raise
         if renewed is None:
             raise SessionNotFound

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from tenancy import ConfigurationError, Lifetime, ResultNotFound, Session, SessionManager, SessionNotFound
+from tenancy import (
+    ConfigurationError,
+    KeyUnavailable,
+    Lifetime,
+    ResultNotFound,
+    Session,
+    SessionManager,
+    SessionNotFound,
+)
 from tests.core.interposed import Statements
 from tests.core.ledger import Ledger
 
@@ -275,3 +283,22 @@ def test_what_is_no_lifetime_or_limits_is_refused_at_opening(manager: SessionMan
         with pytest.raises(ConfigurationError):
             manager.session(**SESSION, **wrong)  # type: ignore[arg-type]
     assert ledger.snapshot() == before
+
+
+def test_a_session_that_has_ended_is_gone_whatever_has_become_of_its_key(
+    manager: SessionManager, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = session.write("x")
+
+    def disabled(*_: object, **__: object) -> None:
+        raise KeyUnavailable("The key this data is under is disabled.")
+
+    monkeypatch.setattr(manager._backend.keyring, "session_key", disabled)
+    uses: list[Callable[[], object]] = [lambda: session.write("y"), lambda: session.read(reference)]
+    for use in uses:
+        with pytest.raises(KeyUnavailable):
+            use()
+    manager.clock.advance(timedelta(days=31))
+    for use in uses:
+        with pytest.raises(SessionNotFound):
+            use()
