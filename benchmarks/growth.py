@@ -38,7 +38,7 @@ HOT = (
     "tenants._FIND",
     "session_statements.FIND",
     "result_statements.ADMIT",
-    "counters._CHARGE",
+    "charges._CHARGE",
     "result_statements.FIND",
     "result_statements.LIST",
     "session_statements.LIST_TENANT",

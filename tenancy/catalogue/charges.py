@@ -50,7 +50,7 @@ _CHARGE_TOGETHER: Final = Statement(
         USAGE.c.tenant_id == sa.bindparam("tenant_id"),
         USAGE.c.slot == 0,
         USAGE.c.open == 1,
-        USAGE.c.owner_id.in_([sa.bindparam(f"{level}_id") for level in LEVELS]),
+        USAGE.c.owner_id.in_([sa.bindparam(f"{level}_id", type_=sa.String) for level in LEVELS]),
         sa.or_(
             *(
                 sa.and_(

@@ -60,7 +60,8 @@ _limits_key = (LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_i
 _OWNERS: Final = ("owner_id", "wider_owner_id", "widest_owner_id")
 _READ_ALL_LIMITS: Final = Statement(
     sa.select(LIMITS.c.owner_id, *(LIMITS.c[field] for field in FIELDS)).where(
-        LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id.in_([sa.bindparam(name) for name in _OWNERS])
+        LIMITS.c.tenant_id == sa.bindparam("tenant_id"),
+        LIMITS.c.owner_id.in_([sa.bindparam(name, type_=sa.String) for name in _OWNERS]),
     )
 )
 _READ_LIMITS: Final = Statement(sa.select(*(LIMITS.c[field] for field in FIELDS)).where(*_limits_key))

@@ -79,6 +79,8 @@ def plans(manager: SessionManager, names: Mapping[str, str], *, among_few_tenant
         "of_session": ids.session_id,
         "inner_name": ids.session_id,
         "owner_id": ids.session_id,
+        "wider_owner_id": ids.user_id,
+        "widest_owner_id": ids.tenant_id,
         "now_us": backend.catalogue.sessions._moments.parameter(),
         "page": 20,
         "after_tenant": "",
