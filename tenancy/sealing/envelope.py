@@ -6,14 +6,12 @@ which is sealed into the row and says what the result is called and how it is cu
 store. Each is bound to all the others and to whom the result belongs, so that nothing can be swapped or edited.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
 
 from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
 from tenancy.sealing.card import MAX_NAME_CHARS, Card, pack_card, unpack_card
-from tenancy.sealing.cipher import HEADER_BYTES, SEALED_CHUNK_BYTES, message_bytes, open_message, seal_message
+from tenancy.sealing.cipher import HEADER_BYTES, message_bytes, open_message, seal_message
 from tenancy.sealing.columns import (
     FORMAT,
     SUITE_COBBLESTONE_256,
@@ -46,10 +44,6 @@ __all__ = [
     "seal",
     "size_of_text",
 ]
-
-
-#: A body up to this size is opened as a whole for a page too: four chunks take less time than the choice of one.
-_OPENED_WHOLE_BYTES: Final = 4 * SEALED_CHUNK_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +172,12 @@ def read_chars(
     if contents.segments is None or offset < 0 or max_chars < 0:
         raise ValueError("A page is of text, and starts and ends at a positive number of characters.")
     table = contents.segments
-    read = _reader(envelope, contents, table, fetch, key=key)
+    reader = _ranged_reader(envelope, contents, table, fetch, key=key)
     spans = list(table.spans(offset, max_chars))
     if not spans:
         return "", table.total_lines or 1
     start = spans[0][1]
-    stored = memoryview(read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
+    stored = memoryview(reader.read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
     pages = []
     line = 1 + sum(table.newlines[: spans[0][0]])
     for index, at, chars_before in spans:
@@ -210,8 +204,8 @@ def find_line(envelope: Envelope, contents: Contents, fetch: Fetch, *, key: Secr
     if line > sum(table.newlines) + 1:
         return table.total_chars
     index, chars_before, nth = table.line_end(line - 1)
-    read = _reader(envelope, contents, table, fetch, key=key)
-    stored = read(sum(table.stored_bytes[:index]), table.stored_bytes[index])
+    reader = _ranged_reader(envelope, contents, table, fetch, key=key)
+    stored = reader.read(sum(table.stored_bytes[:index]), table.stored_bytes[index])
     text = open_segment(memoryview(stored), table, index)
     if text.count("\n") != table.newlines[index]:
         raise ResultCorrupt
@@ -221,23 +215,16 @@ def find_line(envelope: Envelope, contents: Contents, fetch: Fetch, *, key: Secr
     return chars_before + at + 1
 
 
-def _reader(
+def _ranged_reader(
     envelope: Envelope, contents: Contents, table: SegmentTable, fetch: Fetch, *, key: SecretKey
-) -> Callable[[int, int], bytes]:
-    """Return what opens a part of the content, whose length is proven by now."""
-    context, size = content_context(contents.bound), sum(table.stored_bytes)
-    if envelope.stored_bytes <= _OPENED_WHOLE_BYTES:
-        with key.exposed() as view:
-            whole = open_message(envelope.header, fetch(0, envelope.stored_bytes), key=view, context=context)
-        if len(whole) != size:
-            raise ResultCorrupt
-        return lambda start, length: whole[start : start + length]
+) -> RangedReader:
+    context = content_context(contents.bound)
     with key.exposed() as view:
         reader = RangedReader(envelope.header, body_bytes=envelope.stored_bytes, fetch=fetch, key=view, context=context)
     reader.verify_length()
-    if size != reader.size_bytes:
+    if sum(table.stored_bytes) != reader.size_bytes:
         raise ResultCorrupt
-    return reader.read
+    return reader
 
 
 def size_of_text(text: str) -> int:
