@@ -10,10 +10,11 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from stores.names import mint_letters
+from tenancy.records import record
 
 #: ASCII digits and letters only, and `\Z`: no look-alike, no other case, no trailing newline is a reference. Nothing in
 #: it is repeated without bound, so it gives up on a long text at once.
@@ -31,7 +32,7 @@ _TAG_CHARS: Final = 10
 _DEFAULT_HINT: Final = "result"
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Reference:
     """A reference taken apart. `str()` puts it together again; the repr shows no letter of it."""
 

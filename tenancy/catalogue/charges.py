@@ -5,7 +5,6 @@ Every call runs inside a caller's transaction.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -14,6 +13,7 @@ from sqlalchemy.sql.dml import ReturningUpdate
 from stores.sql import Statement, Transaction
 from tenancy.catalogue.counters import COUNTERS_OF_ONE, read_account, to_column
 from tenancy.errors import QuotaExceeded, SessionNotFound
+from tenancy.records import record
 from tenancy.schema import USAGE
 
 #: Whom a result is charged to, in the order in which they are locked.
@@ -81,7 +81,7 @@ def charging_one(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Charge:
     """What is being added to one owner's counters, and the limits it must stay within. `None` is unlimited."""
 

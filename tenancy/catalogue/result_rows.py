@@ -1,16 +1,17 @@
 """Results as the catalogue knows them: about to get a row, stored, found, or being deleted."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from tenancy.catalogue.sessions import Ids
 from tenancy.keys.stored import SessionKey, TenantKey
+from tenancy.records import record
 from tenancy.references import Reference
 from tenancy.sealing.envelope import Envelope
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class NewResult:
     """A sealed result that is about to get its row."""
 
@@ -21,7 +22,7 @@ class NewResult:
     inline: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class StoredResult:
     """A readable result's row with the keys that open it."""
 
@@ -35,7 +36,7 @@ class StoredResult:
     tenant_key: TenantKey
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Inserted:
     """What a result was called when it got its row."""
 
@@ -43,7 +44,7 @@ class Inserted:
     touch_due: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Listed:
     """A page of a session's readable results."""
 
@@ -51,7 +52,7 @@ class Listed:
     touch_due: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Found:
     """
     What one look into a live session gave: the result, or nothing under that reference.
@@ -64,7 +65,7 @@ class Found:
     body: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Doomed:
     """A result that is being deleted: its row is there, its header is not."""
 

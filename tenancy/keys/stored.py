@@ -1,9 +1,11 @@
 """Wrapped keys as the catalogue keeps them."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tenancy.records import record
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class TenantKey:
     """
     A tenant's key as the catalogue keeps it.
@@ -20,7 +22,7 @@ class TenantKey:
     floor: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SessionKey:
     """
     A session's key as the catalogue keeps it.

@@ -1,10 +1,11 @@
 """What a result is called. Sealed next to the content, since tool names and file names are nobody else's business."""
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from tenancy.errors import ResultCorrupt
+from tenancy.records import record
 
 #: Names come from models and tools and may be a megabyte long; this many characters of them are kept.
 MAX_NAME_CHARS: Final = 1024
@@ -16,7 +17,7 @@ _NONE = 0xFFFF_FFFF
 _FIELDS = 6
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Card:
     """
     The names of one result. Texts come back as they went in, lone surrogates included; the repr shows none of them.

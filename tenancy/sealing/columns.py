@@ -5,12 +5,13 @@ They stand in clear in the catalogue, so whoever can write there can edit them. 
 an edited one makes the result unreadable and nothing else.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final
 
 from tenancy.errors import ResultCorrupt
+from tenancy.records import record
 from tenancy.sealing.context import bound_context
 
 FORMAT: Final = 1
@@ -39,7 +40,7 @@ _KINDS: Final = frozenset(map(int, Kind))
 _CODECS: Final = frozenset(map(int, Codec))
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Binding:
     """Whose result it is and which: opaque ids, each a field of the bound context."""
 
@@ -49,7 +50,7 @@ class Binding:
     result_id: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Envelope:
     """
     A result's columns in the catalogue.

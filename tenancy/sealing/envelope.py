@@ -6,10 +6,11 @@ which is sealed into the row and says what the result is called and how it is cu
 store. Each is bound to all the others and to whom the result belongs, so that nothing can be swapped or edited.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
+from tenancy.records import record
 from tenancy.sealing.card import MAX_NAME_CHARS, Card, pack_card, unpack_card
 from tenancy.sealing.cipher import HEADER_BYTES, message_bytes, open_message, seal_message
 from tenancy.sealing.columns import (
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Contents:
     """
     What the card says: the names of a result and, of text, where everything in it is.

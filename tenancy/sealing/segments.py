@@ -9,12 +9,13 @@ import struct
 import sys
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 from operator import le
 from typing import Final
 
 from tenancy.errors import ResultCorrupt
+from tenancy.records import record
 from tenancy.sealing.halves import in_two_threads
 
 if sys.version_info >= (3, 14):
@@ -39,7 +40,7 @@ _RAW, _PACKED = 0, 1
 _COLUMNS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class SegmentTable:
     """
     Where each segment is and what it holds; one entry a segment in each column.
