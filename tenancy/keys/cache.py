@@ -1,10 +1,12 @@
 """Unwrapped keys that are kept for a while: bounded in number and age."""
 
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from stores.locks import ProcessLock
+from tenancy.errors import KeyUnavailable
 from tenancy.keys.material import SecretKey
 
 
@@ -29,13 +31,24 @@ class KeyCache:
         self._lock = ProcessLock()
         # In the order they were put in, so that the oldest are the first.
         self._kept: OrderedDict[tuple[Hashable, ...], tuple[float, SecretKey]] = OrderedDict()
+        # When the first of them is too old.
+        self._first_end = math.inf
 
     def get(self, identity: tuple[Hashable, ...]) -> SecretKey | None:
         """Hand out a copy of a key, which the caller closes; `None` if it is not here (any more)."""
-        with self._lock:
-            self._evict()
-            kept = self._kept.get(identity)
-            return None if kept is None else kept[1].duplicate()
+        # Without the lock as long as nothing has to leave: each read and each write of a result comes by here.
+        now = self._monotonic()
+        if now >= self._first_end:
+            with self._lock:
+                self._evict(now)
+        kept = self._kept.get(identity)
+        if kept is None or kept[0] <= now:
+            return None
+        try:
+            return kept[1].duplicate()
+        except KeyUnavailable:
+            # Put out, and closed, a moment ago.
+            return None
 
     def put(self, identity: tuple[Hashable, ...], key: SecretKey) -> None:
         """Keep a copy of a key. The key itself stays the caller's."""
@@ -43,20 +56,23 @@ class KeyCache:
             before = self._kept.pop(identity, None)
             if before is not None:
                 before[1].close()
-            self._kept[identity] = (self._monotonic() + self._seconds, key.duplicate())
-            self._evict()
+            now = self._monotonic()
+            self._kept[identity] = (now + self._seconds, key.duplicate())
+            self._evict(now)
 
     def drop(self, whose: Hashable) -> None:
         """Overwrite and forget the keys that are somebody's."""
         with self._lock:
             for identity in [each for each in self._kept if each[0] == whose]:
                 self._kept.pop(identity)[1].close()
+            self._look_at_first()
 
     def close(self) -> None:
         """Overwrite and forget every key. The cache stays usable, and empty until the next `put`."""
         with self._lock:
             while self._kept:
                 self._drop_oldest()
+            self._look_at_first()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -64,10 +80,14 @@ class KeyCache:
     def __repr__(self) -> str:
         return f"KeyCache({len(self)} keys)"
 
-    def _evict(self) -> None:
-        now = self._monotonic()
-        while self._kept and (len(self._kept) > self._limit or next(iter(self._kept.values()))[0] <= now):
+    def _evict(self, now: float) -> None:
+        self._look_at_first()
+        while len(self._kept) > self._limit or self._first_end <= now:
             self._drop_oldest()
+            self._look_at_first()
+
+    def _look_at_first(self) -> None:
+        self._first_end = next(iter(self._kept.values()))[0] if self._kept else math.inf
 
     def _drop_oldest(self) -> None:
         _, (_, key) = self._kept.popitem(last=False)

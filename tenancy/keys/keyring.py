@@ -87,7 +87,7 @@ class Keyring:
         with SecretKey.generate() as key:
             wrapped = self._providers.checked(name).wrap(key, context=_tenant_context(tenant_id, version))
             row = TenantKey(version, name, wrapped.key_id, wrapped.data)
-            self._cache.put((name, generation, row, tenant_id), key)
+            self._cache.put(_identity(generation, row, tenant_id), key)
         return row
 
     def new_session_key(
@@ -104,7 +104,7 @@ class Keyring:
         context = _session_context(tenant_id, user_id, session_id, tenant_key.version, version)
         with self._tenant_key(tenant_key, tenant_id, generation) as under, SecretKey.generate() as key:
             row = SessionKey(version, tenant_key.version, wrap_key(key, under=under, context=context))
-            self._cache.put((tenant_key.provider, generation, tenant_key, row, tenant_id, user_id, session_id), key)
+            self._cache.put(_identity(generation, tenant_key, tenant_id, *_parts(row), user_id, session_id), key)
         return row
 
     def session_key(
@@ -119,7 +119,7 @@ class Keyring:
         :raises ResultCorrupt: If one of the two keys is not what was stored, or not for this session.
         """
         generation = self._generation(tenant_key.provider)
-        identity = (tenant_key.provider, generation, tenant_key, session_key, tenant_id, user_id, session_id)
+        identity = _identity(generation, tenant_key, tenant_id, *_parts(session_key), user_id, session_id)
         kept = self._cache.get(identity)
         if kept is not None:
             return kept
@@ -279,7 +279,7 @@ class Keyring:
             return unwrap_key(session_key.wrapped, under=under, context=context)
 
     def _tenant_key(self, row: TenantKey, tenant_id: str, generation: Hashable) -> SecretKey:
-        identity = (row.provider, generation, row, tenant_id)
+        identity = _identity(generation, row, tenant_id)
         kept = self._cache.get(identity)
         if kept is not None:
             return kept
@@ -290,6 +290,15 @@ class Keyring:
         key = provider.unwrap(WrappedKey(row.key_id, row.wrapped), context=context)
         self._cache.put(identity, key)
         return key
+
+
+def _identity(generation: Hashable, row: TenantKey, tenant_id: str, *more: Hashable) -> tuple[Hashable, ...]:
+    # Plain values, which the interpreter compares without calling anybody.
+    return row.provider, generation, row.version, row.key_id, row.wrapped, row.floor, tenant_id, *more
+
+
+def _parts(row: SessionKey) -> tuple[Hashable, ...]:
+    return row.version, row.tenant_key_version, row.wrapped
 
 
 def _tenant_context(tenant_id: str, version: int) -> bytes:

@@ -26,25 +26,20 @@ class ProviderSet:
     def __init__(self, default: KeyProvider, others: Mapping[str, KeyProvider] | None = None) -> None:
         self._default = default
         self._others = dict(others or {})
+        #: What the provider for everybody is called.
+        self.default_name = default.name
+        #: Whether there is no key here.
+        self.is_keyless = self.default_name == NO_KEY
+        self._by_name = {**self._others, self.default_name: default}
         self._known: Known = tuple
         self._catalogue_id = ""
         #: Those that were held to what the catalogue knows.
         self._held: set[str] = set()
 
     @property
-    def default_name(self) -> str:
-        """What the provider for everybody is called."""
-        return self._default.name
-
-    @property
-    def is_keyless(self) -> bool:
-        """Whether there is no key here."""
-        return self._default.name == NO_KEY
-
-    @property
     def names(self) -> tuple[str, ...]:
         """What the providers are called, the default first."""
-        return self._default.name, *self._others
+        return self.default_name, *self._others
 
     def find(self, name: str) -> KeyProvider:
         """
@@ -53,11 +48,10 @@ class ProviderSet:
         :raises UnknownKey: If none is configured under this name.
         """
         # Where there is no key at all, it is the one that says so.
-        if self.is_keyless or name == self._default.name:
-            return self._default
-        if name not in self._others:
+        provider = self._default if self.is_keyless else self._by_name.get(name)
+        if provider is None:
             raise UnknownKey("The key of this tenant belongs to a provider that is not configured; see other_keys.")
-        return self._others[name]
+        return provider
 
     def checked(self, name: str) -> KeyProvider:
         """
@@ -99,9 +93,9 @@ class ProviderSet:
         """
         self._known, self._catalogue_id = known, catalogue_id
         names = {name for name, _ in known()}
-        if self.is_keyless or self._default.name in names:
+        if self.is_keyless or self.default_name in names:
             with suppress(KeyUnavailable, KeyDestroyed):
-                self.checked(self._default.name)
+                self.checked(self.default_name)
             return
         former = [name for name, other in self._others.items() if name in names and name == other.name]
         if names and not former:
@@ -122,7 +116,7 @@ class ProviderSet:
         try:
             return keys_of(self.find(name))
         except TenancyError:
-            if name == self._default.name:
+            if name == self.default_name:
                 raise
             return None
 
@@ -132,7 +126,7 @@ class ProviderSet:
 
         :raises TenancyError: If the default one does not answer.
         """
-        found: dict[str, str | None] = {self._default.name: self._default.primary_key_id}
+        found: dict[str, str | None] = {self.default_name: self._default.primary_key_id}
         for name, provider in self._others.items():
             found[name] = None
             with suppress(TenancyError):
@@ -149,4 +143,4 @@ class ProviderSet:
             provider.close()
 
     def __repr__(self) -> str:
-        return f"ProviderSet({self._default.name!r}, others={len(self._others)})"
+        return f"ProviderSet({self.default_name!r}, others={len(self._others)})"
