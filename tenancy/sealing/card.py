@@ -14,7 +14,7 @@ _LENGTH = struct.Struct("<I")
 _LENGTH_BYTES = _LENGTH.size
 #: Stands for "no value" where a length stands.
 _NONE = 0xFFFF_FFFF
-_FIELDS = 6
+_FIELDS, _NEEDED = 6, 4
 
 
 @record
@@ -59,29 +59,20 @@ def unpack_card(data: bytes) -> tuple[Card, bytes]:
     """
     texts: list[str | None] = []
     at, end = 0, len(data)
-    for _ in range(_FIELDS):
-        start = at + _LENGTH_BYTES
-        if start > end:
-            raise ResultCorrupt
-        length = int.from_bytes(data[at:start], "little")
-        if length == _NONE:
-            at = start
-            texts.append(None)
-            continue
-        at = start + length
-        if at > end:
-            raise ResultCorrupt
-        texts.append(_decoded(data[start:at]))
-    hint, tag, suffix, name, tool, media_type = texts
-    if hint is None or tag is None or suffix is None or name is None:
-        raise ResultCorrupt
-    return Card(hint, tag, suffix, name, tool, media_type), data[at:]
-
-
-def _decoded(value: bytes) -> str:
     try:
-        return value.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        pass
-    # Out of the handler: the decoder's error holds the value.
-    raise ResultCorrupt
+        for _ in range(_FIELDS):
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += _LENGTH_BYTES
+            if length == _NONE:
+                texts.append(None)
+                continue
+            start, at = at, at + length
+            if at > end:
+                break
+            texts.append(str(data[start:at], "utf-8", "surrogatepass"))
+    except (struct.error, UnicodeDecodeError):
+        # The decoder's error holds the value, so ours is raised out of the handler.
+        texts.clear()
+    if len(texts) < _FIELDS or None in texts[:_NEEDED]:
+        raise ResultCorrupt
+    return Card(*texts), data[at:]  # type: ignore[arg-type]

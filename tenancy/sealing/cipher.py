@@ -39,7 +39,7 @@ def seal_message(parts: Iterable[bytes | memoryview], *, key: memoryview, contex
     """
     encryptor = Cobblestone256Encryptor(key, context)
     header = encryptor.update(b"")
-    sealed = []
+    sealed: list[bytes] = []
     for part in parts:
         if len(part) <= _FEED_BYTES:
             sealed.append(encryptor.update(part))
@@ -50,23 +50,28 @@ def seal_message(parts: Iterable[bytes | memoryview], *, key: memoryview, contex
     return header, b"".join(sealed)
 
 
-def open_message(header: bytes, body: bytes, *, key: memoryview, context: bytes) -> bytes:
+def seal_in_one(message: bytes | memoryview, *, key: memoryview, context: bytes) -> bytes:
+    """Seal one short message; see `seal_message`. Header and chunks are returned in one piece."""
+    encryptor = Cobblestone256Encryptor(key, context)
+    return encryptor.update(message) + encryptor.finalize()
+
+
+def open_message(*sealed: bytes, key: memoryview, context: bytes) -> bytes:
     """
     Open one message. It is returned when all of it has been verified, its end included, and not a byte before.
 
-    :param header: What `seal_message` returned first.
-    :param body: The chunks.
+    :param sealed: Header and chunks, cut anywhere.
     :raises ResultCorrupt: If anything is not what was sealed, or key or context is another one.
     """
     opened = []
     try:
         decryptor = Cobblestone256Decryptor(key, context)
-        opened.append(decryptor.update(header))
-        if len(body) <= _FEED_BYTES:
-            opened.append(decryptor.update(body))
-        else:
-            view = memoryview(body)
-            opened += [decryptor.update(view[at : at + _FEED_BYTES]) for at in range(0, len(view), _FEED_BYTES)]
+        for part in sealed:
+            if len(part) <= _FEED_BYTES:
+                opened.append(decryptor.update(part))
+            else:
+                view = memoryview(part)
+                opened += [decryptor.update(view[at : at + _FEED_BYTES]) for at in range(0, len(view), _FEED_BYTES)]
         opened.append(decryptor.finalize())
     except (InvalidTag, AlreadyFinalized, ValueError):
         # What the chunks before the bad one held is not for anybody, a printed traceback included.
@@ -95,7 +100,7 @@ def wrap_key(secret: SecretKey, *, under: SecretKey, context: bytes) -> bytes:
     :raises KeyUnavailable: If one of the two is closed.
     """
     with secret.exposed() as message, under.exposed() as key:
-        return b"".join(seal_message((message,), key=key, context=context))
+        return seal_in_one(message, key=key, context=context)
 
 
 def unwrap_key(wrapped: bytes, *, under: SecretKey, context: bytes) -> SecretKey:
@@ -110,7 +115,7 @@ def unwrap_key(wrapped: bytes, *, under: SecretKey, context: bytes) -> SecretKey
     wrapped = wrapped if type(wrapped) is bytes else b""
     with under.exposed() as key:
         try:
-            return SecretKey(open_message(wrapped[:HEADER_BYTES], wrapped[HEADER_BYTES:], key=key, context=context))
+            return SecretKey(open_message(wrapped, key=key, context=context))
         except (ResultCorrupt, ValueError):
             pass
     # Out of the handler, so that no cause travels along.

@@ -5,6 +5,7 @@ They stand in clear in the catalogue, so whoever can write there can edit them. 
 an edited one makes the result unreadable and nothing else.
 """
 
+import struct
 from dataclasses import field
 from enum import IntEnum
 from functools import lru_cache
@@ -17,6 +18,9 @@ from tenancy.sealing.context import bound_context
 FORMAT: Final = 1
 SUITE_COBBLESTONE_256: Final = 1
 
+#: Six numbers as `bound_context` writes them, in one call.
+_NUMBERS = struct.Struct("<" + 6 * "IQ")
+_LENGTH_OF_HEADER = struct.Struct("<I")
 _CONTENT_LABEL = bound_context("haystack-tenancy result content v1")
 _CARD_LABEL = bound_context("haystack-tenancy result card v1")
 
@@ -38,6 +42,7 @@ class Codec(IntEnum):
 #: Plain numbers, which are compared sooner than members.
 _KINDS: Final = frozenset(map(int, Kind))
 _CODECS: Final = frozenset(map(int, Codec))
+_ONLY_NUMBERS: Final = {int}
 
 
 @record
@@ -77,9 +82,9 @@ def bound_columns(
     *, format_: int, suite: int, kind: int, codec: int, size_bytes: int, key_version: int, binding: Binding
 ) -> bytes:
     """Write down what card and content are both bound to. A part of a context; a label goes in front."""
-    numbers = (format_, suite, kind, codec, size_bytes, key_version)
+    numbers = _NUMBERS.pack(8, format_, 8, suite, 8, kind, 8, codec, 8, size_bytes, 8, key_version)
     of_session = _session_context(binding.tenant_id, binding.user_id, binding.session_id)
-    return bound_context(*numbers) + of_session + bound_context(binding.result_id)
+    return numbers + of_session + bound_context(binding.result_id)
 
 
 @lru_cache(maxsize=1024)
@@ -94,27 +99,28 @@ def require_bound_columns(envelope: Envelope, binding: Binding) -> bytes:
 
     :raises ResultCorrupt: If a column has no value that sealing could have written.
     """
-    numbers = (envelope.format, envelope.suite, envelope.kind, envelope.codec)
-    sizes = (envelope.size_bytes, envelope.stored_bytes, envelope.key_version)
+    format_, suite, kind, codec = envelope.format, envelope.suite, envelope.kind, envelope.codec
+    size_bytes, stored_bytes, key_version = envelope.size_bytes, envelope.stored_bytes, envelope.key_version
     # SQLite keeps whatever it is given: a text in a column of numbers, a number in one of bytes.
-    if set(map(type, numbers + sizes)) != {int} or not (type(envelope.header) is type(envelope.card) is bytes):
-        raise ResultCorrupt
+    types = {*map(type, (format_, suite, kind, codec, size_bytes, stored_bytes, key_version))}
     if (
-        envelope.format != FORMAT
-        or envelope.suite != SUITE_COBBLESTONE_256
-        or envelope.kind not in _KINDS
-        or envelope.codec not in _CODECS
-        or not 0 <= envelope.size_bytes < 1 << 63
-        or not 0 <= envelope.key_version < 1 << 63
+        types != _ONLY_NUMBERS
+        or not (type(envelope.header) is type(envelope.card) is bytes)
+        or format_ != FORMAT
+        or suite != SUITE_COBBLESTONE_256
+        or kind not in _KINDS
+        or codec not in _CODECS
+        or not 0 <= size_bytes < 1 << 63
+        or not 0 <= key_version < 1 << 63
     ):
         raise ResultCorrupt
     return bound_columns(
-        format_=envelope.format,
-        suite=envelope.suite,
-        kind=envelope.kind,
-        codec=envelope.codec,
-        size_bytes=envelope.size_bytes,
-        key_version=envelope.key_version,
+        format_=format_,
+        suite=suite,
+        kind=kind,
+        codec=codec,
+        size_bytes=size_bytes,
+        key_version=key_version,
         binding=binding,
     )
 
@@ -126,4 +132,4 @@ def content_context(bound: bytes) -> bytes:
 
 def card_context(bound: bytes, header: bytes) -> bytes:
     """The context of the card. The content's header binds it to this very sealing, and to nothing once overwritten."""
-    return _CARD_LABEL + bound + bound_context(header)
+    return _CARD_LABEL + bound + _LENGTH_OF_HEADER.pack(len(header)) + header

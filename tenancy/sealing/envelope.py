@@ -12,7 +12,7 @@ from tenancy.errors import ResultCorrupt
 from tenancy.keys.material import SecretKey
 from tenancy.records import record
 from tenancy.sealing.card import MAX_NAME_CHARS, Card, pack_card, unpack_card
-from tenancy.sealing.cipher import HEADER_BYTES, message_bytes, open_message, seal_message
+from tenancy.sealing.cipher import message_bytes, open_message, seal_in_one, seal_message
 from tenancy.sealing.columns import (
     FORMAT,
     SUITE_COBBLESTONE_256,
@@ -105,7 +105,7 @@ def seal(
     inside = pack_card(card) + (b"" if table is None else pack_table(table))
     with key.exposed() as view:
         header, body = seal_message(parts, key=view, context=content_context(bound))
-        sealed_card = b"".join(seal_message((inside,), key=view, context=card_context(bound, header)))
+        sealed_card = seal_in_one(inside, key=view, context=card_context(bound, header))
     envelope = Envelope(
         format=FORMAT,
         suite=SUITE_COBBLESTONE_256,
@@ -235,12 +235,7 @@ def size_of_text(text: str) -> int:
 
 def _open_card(envelope: Envelope, bound: bytes, key: memoryview) -> Contents:
     content_bytes = message_bytes(envelope.stored_bytes)
-    inside = open_message(
-        envelope.card[:HEADER_BYTES],
-        envelope.card[HEADER_BYTES:],
-        key=key,
-        context=card_context(bound, envelope.header),
-    )
+    inside = open_message(envelope.card, key=key, context=card_context(bound, envelope.header))
     card, rest = unpack_card(inside)
     if envelope.kind == Kind.BYTES:
         if rest or envelope.codec != Codec.IDENTITY or content_bytes != envelope.size_bytes:
