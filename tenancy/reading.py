@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import TracebackType
 from typing import Final, NoReturn
 
 from stores.blob import Namespace
@@ -25,6 +24,8 @@ _LIST_PAGE: Final = 50
 _WHOLE_BYTES: Final = 64 * 1024
 #: More than anything has.
 _ANY_BYTES: Final = 2**62
+#: What says that something is not as it was written, or not there any more.
+_NOT_AS_WRITTEN: Final = (BlobNotFound, BlobCorrupt, ResultCorrupt)
 #: How often the keys may change under one read; once is rare.
 _ATTEMPTS: Final = 5
 
@@ -84,7 +85,7 @@ class Reader:
     def read(self, reference: str) -> str | bytes:
         """See `Session.read`."""
         parsed, stored, body = self._find(reference, body_up_to=_ANY_BYTES)
-        with _Loudly(self, parsed):
+        try:
             stored, key = self._opened(stored, lambda: self._look(parsed).result)
             with key:
                 contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
@@ -92,6 +93,8 @@ class Reader:
                 if body is None:
                     body = self._namespace(stored).get(stored.result_id, size_bytes=stored.envelope.stored_bytes)
                 return open_whole(stored.envelope, contents, body, key=key)
+        except _NOT_AS_WRITTEN:
+            self._tell_apart(parsed)
 
     def read_page(
         self, reference: str, *, offset: int, line: int | None, max_chars: int, max_lines: int | None
@@ -100,7 +103,7 @@ class Reader:
         parsed, stored, body = self._find(reference, body_up_to=_WHOLE_BYTES)
         if stored.envelope.kind == Kind.BYTES:
             raise ValueError("This result is not text. Use read().")
-        with _Loudly(self, parsed):
+        try:
             stored, key = self._opened(stored, lambda: self._look(parsed).result)
             with key:
                 contents = open_card(stored.envelope, key=key, binding=self._binding(stored))
@@ -113,6 +116,8 @@ class Reader:
                 elif offset < 0:
                     offset = max(0, total_chars + offset)
                 text, at = read_chars(stored.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)
+        except _NOT_AS_WRITTEN:
+            self._tell_apart(parsed)
         if max_lines is not None:
             text = _first_lines(text, max_lines)
         end = offset + len(text)
@@ -211,7 +216,7 @@ class Reader:
                 stored = found
         return stored, self._key(stored)
 
-    def tell_apart(self, parsed: Reference) -> NoReturn:
+    def _tell_apart(self, parsed: Reference) -> NoReturn:
         """Tell a result that somebody deleted meanwhile from one that is damaged, and be loud about the latter."""
         if self._look(parsed).result is None:
             raise ResultNotFound from None
@@ -236,25 +241,6 @@ class Reader:
 
     def _namespace(self, stored: StoredResult) -> Namespace:
         return self._backend.namespace(self._ids, inline=stored.inline)
-
-
-class _Loudly:
-    """The block in which what is not as it was written is found out. A class, since every read enters one."""
-
-    __slots__ = ("_parsed", "_reader")
-
-    def __init__(self, reader: Reader, parsed: Reference) -> None:
-        self._reader = reader
-        self._parsed = parsed
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, BlobNotFound | BlobCorrupt | ResultCorrupt):
-            self._reader.tell_apart(self._parsed)
 
 
 def page_of(
