@@ -85,7 +85,7 @@ def seal(
     :raises KeyUnavailable: If the key is closed.
     """
     table: SegmentTable | None = None
-    parts: list[bytes | memoryview]
+    parts: list[bytes]
     if isinstance(content, str):
         size_bytes, parts, table = cut(content, compress=compress)
         kind, codec = Kind.TEXT, Codec.ZSTD if table.is_compressed else Codec.IDENTITY

@@ -34,6 +34,9 @@ _SINGLE_SEGMENT = 0x20
 #: Half a segment: so many bytes of text are there at least for each segment but one, so that a table stays small.
 _FILL_BYTES = SEGMENT_BYTES // 2
 _CONTINUATION = bytes(range(0x80, 0xC0))
+#: How many characters more than the last segment had the next one may have without a second look. Most texts are alike
+#: all the way, and each byte too much is encoded twice.
+_MARGIN = 256
 _HEAD = struct.Struct("<QQIB")
 _RAW, _PACKED = 0, 1
 #: Columns in the table: stored bytes, plain bytes, characters, newlines.
@@ -88,52 +91,65 @@ class SegmentTable:
         return index, sum(self.chars[:index]), number - (ends[index] - self.newlines[index])
 
 
-def cut(text: str, *, compress: bool) -> tuple[int, list[bytes | memoryview], SegmentTable]:
+def cut(text: str, *, compress: bool) -> tuple[int, list[bytes], SegmentTable]:
     """
     Cut a text into segments and compress those for which it pays.
 
     :returns: The size of the text in bytes of UTF-8 (lone surrogates as three bytes), the segments as they are stored,
         and their table.
     """
-    data = text.encode("utf-8", "surrogatepass")
-    view = memoryview(data)
-    size = len(data)
-    is_ascii = len(text) == size
-    segments: list[bytes | memoryview] = []
-    plain_bytes, chars, newlines = [], [], []
-    start = 0
-    while start < size:
-        end = min(start + SEGMENT_BYTES, size)
-        # Back to the start of a character.
-        while end < size and data[end] & 0xC0 == 0x80:
-            end -= 1
-        segments.append(view[start:end])
-        plain_bytes.append(end - start)
-        chars.append(end - start if is_ascii else _chars_of(data[start:end]))
-        newlines.append(data.count(b"\n", start, end))
-        start = end
-    if compress and size >= _WORTH_TRYING_BYTES:
-        segments = in_two_threads(_packed, segments)
+    plain: list[bytes] = []
+    chars: list[int] = []
+    at, total_chars = 0, len(text)
+    while at < total_chars:
+        # One piece after the other: in one go a long text takes several times its size in memory, and twice the time.
+        segment, length = _segment_at(text, at, guess=min(SEGMENT_BYTES, chars[-1] + _MARGIN) if at else SEGMENT_BYTES)
+        plain.append(segment)
+        chars.append(length)
+        at += length
+    plain_bytes = tuple(map(len, plain))
+    size = sum(plain_bytes)
+    newlines = tuple(segment.count(b"\n") for segment in plain)
+    segments: list[bytes] = in_two_threads(_packed, plain) if compress and size >= _WORTH_TRYING_BYTES else plain
     table = SegmentTable(
         stored_bytes=tuple(map(len, segments)),
-        plain_bytes=tuple(plain_bytes),
+        plain_bytes=plain_bytes,
         chars=tuple(chars),
-        newlines=tuple(newlines),
-        total_chars=len(text),
-        total_lines=sum(newlines) + (size > 0 and data[-1] != 0x0A),
+        newlines=newlines,
+        total_chars=total_chars,
+        total_lines=sum(newlines) + (total_chars > 0 and text[-1] != "\n"),
     )
     return size, segments, table
 
 
-def _chars_of(segment: bytes) -> int:
-    # Most segments of most texts are plain, whatever a few others hold.
-    return len(segment) if segment.isascii() else len(segment.translate(None, _CONTINUATION))
+def _segment_at(text: str, at: int, *, guess: int) -> tuple[bytes, int]:
+    """
+    Encode the segment that begins at a character.
+
+    :param guess: How many characters to begin with, at least 1 and at most those of a segment.
+    :returns: Its bytes, as many as a segment holds or the text has, and how many characters that is.
+    """
+    end = at + guess
+    data = text[at:end].encode("utf-8", "surrogatepass")
+    while (room := SEGMENT_BYTES - len(data)) > 0 and end < len(text):
+        # No more characters fit than there are bytes left.
+        data += text[end : end + room].encode("utf-8", "surrogatepass")
+        end += room
+    chars = min(end, len(text)) - at
+    if room >= 0:
+        return data, chars
+    cut_at = SEGMENT_BYTES
+    # Back to the start of a character.
+    while data[cut_at] & 0xC0 == 0x80:
+        cut_at -= 1
+    # What is left over is counted, since there mostly is little of it.
+    return data[:cut_at], chars - len(data[cut_at:].translate(None, _CONTINUATION))
 
 
-def _packed(segments: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+def _packed(segments: Sequence[bytes]) -> list[bytes]:
     """Compress each segment for which that pays."""
     compressor = zstd.ZstdCompressor(level=_LEVEL)
-    packed: list[bytes | memoryview] = []
+    packed: list[bytes] = []
     for segment in segments:
         if len(segment) >= _WORTH_TRYING_BYTES:
             frame = compressor.compress(segment, zstd.ZstdCompressor.FLUSH_FRAME)
