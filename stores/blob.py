@@ -5,7 +5,7 @@ A store knows nothing of tenants, sessions, quotas or expiry. It keeps blobs in 
 and an inner name. All names follow `stores.names`. Everything here is safe to call from many threads at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
@@ -60,6 +60,16 @@ class Namespace(Protocol):
 
         :param size_bytes: The size the whole blob must have.
         :raises ValueError: If the range does not lie within `size_bytes`.
+        """
+        ...
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int) -> Sequence[bytes]:
+        """
+        Return several parts of one blob, which the store is asked for once. See `get_range`.
+
+        :param ranges: Each a start and a length; at least one.
+        :returns: The parts, in this order.
+        :raises ValueError: If a range does not lie within `size_bytes`, or there is none.
         """
         ...
 

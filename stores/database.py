@@ -1,7 +1,7 @@
 """Blobs as rows, in SQLite or PostgreSQL."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -12,7 +12,7 @@ from sqlalchemy import event
 from stores.blob import BlobInfo
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, Conflict, StoreDenied, StoreUnavailable
 from stores.names import require_name
-from stores.ranges import require_range
+from stores.ranges import require_ranges
 from stores.sql import Database, Statement, Transaction
 
 #: The table's name, which migrations and the store share.
@@ -164,12 +164,19 @@ class DatabaseNamespace:
 
     def get_range(self, name: str, *, start: int, length: int, size_bytes: int) -> bytes:
         """Return a part of a blob. The database reads only that part."""
+        return self.get_ranges(name, ((start, length),), size_bytes=size_bytes)[0]
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int) -> Sequence[bytes]:
+        """Return parts of a blob, in one query. The database reads only them."""
         require_name(name)
-        require_range(start=start, length=length, size_bytes=size_bytes)
-        part = {"first": start + 1, "length": length, "size_bytes": size_bytes}
+        require_ranges(ranges, size_bytes=size_bytes)
+        given: dict[str, int] = {}
+        for number, (start, length) in enumerate(ranges):
+            given |= {f"first{number}": start + 1, f"length{number}": length}
+        parts = self._store._statements.parts(len(ranges))
         with self._reading() as transaction:
-            row = transaction.one(self._store._statements.part, **self._room, name=name, **part)
-        return _checked(row)
+            row = transaction.one(parts, **self._room, name=name, size_bytes=size_bytes, **given)
+        return [_checked(row, at) for at in range(len(ranges))]
 
     def delete(self, name: str) -> None:
         """Make sure there is no blob of this name."""
@@ -217,10 +224,10 @@ class DatabaseNamespace:
         return self._store._database.reading(local={OUTER_SETTING: self._outer})
 
 
-def _checked(row: tuple[Any, ...] | None) -> bytes:
+def _checked(row: tuple[Any, ...] | None, at: int = 0) -> bytes:
     if row is None:
         raise BlobNotFound("There is no such blob.")
-    data = row[0]
+    data = row[at]
     # The query leaves data of a wrong size out; and SQLite keeps whatever it is given, text and numbers too.
     if not isinstance(data, bytes):
         raise BlobCorrupt("The blob has another size or kind than it was written with.")
@@ -239,18 +246,16 @@ class _Statements:
         size = sa.func.length(columns.data)
         # The size is compared where the bytes are: a blob of a wrong size, however large, never travels.
         right_size = size == sa.bindparam("size_bytes", type_=sa.BigInteger)
-        first, length = sa.bindparam("first", type_=sa.Integer), sa.bindparam("length", type_=sa.Integer)
         room = sa.tuple_(columns.outer_name, columns.inner_name)
         after_room = sa.tuple_(
             sa.bindparam("after_outer", type_=sa.String), sa.bindparam("after_inner", type_=sa.String)
         )
         some = sa.select(columns.name).where(in_room).limit(sa.literal_column(str(_DELETES_AT_ONCE)))
 
+        self._data, self._right_size, self._is_blob = columns.data, right_size, is_blob
+        self._parts: dict[int, Statement] = {}
         self.insert = Statement(sa.insert(table))
         self.whole = Statement(sa.select(sa.case((right_size, columns.data))).where(is_blob))
-        self.part = Statement(
-            sa.select(sa.case((right_size, sa.func.substr(columns.data, first, length)))).where(is_blob)
-        )
         self.delete = Statement(sa.delete(table).where(is_blob))
         self.delete_some = Statement(sa.delete(table).where(in_room, columns.name.in_(some.scalar_subquery())))
         self.blobs_after = Statement(
@@ -266,3 +271,20 @@ class _Statements:
             .order_by(columns.outer_name, columns.inner_name)
             .limit(sa.literal_column(str(_PAGE)))
         )
+
+    def parts(self, count: int) -> Statement:
+        """Return what asks for so many parts of a blob."""
+        found = self._parts.get(count)
+        if found is None:
+            wanted = (
+                sa.func.substr(
+                    self._data,
+                    sa.bindparam(f"first{number}", type_=sa.Integer),
+                    sa.bindparam(f"length{number}", type_=sa.Integer),
+                )
+                for number in range(count)
+            )
+            found = self._parts[count] = Statement(
+                sa.select(*(sa.case((self._right_size, part)) for part in wanted)).where(self._is_blob)
+            )
+        return found

@@ -7,7 +7,7 @@ Names are checked here, in front of the system call, so that nothing above has t
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -145,10 +145,13 @@ def write_all(descriptor: int, data: bytes) -> None:
         rest = rest[written:]
 
 
-def read_file(directory: int, name: str, *, start: int, length: int, size_bytes: int, owner: int) -> bytes:
+def read_file(
+    directory: int, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int, owner: int
+) -> list[bytes]:
     """
-    Read a part of a file after checking that it is one of ours.
+    Read parts of a file after checking that it is one of ours.
 
+    :param ranges: Each a start and a length.
     :raises FileNotFoundError: If there is nothing under this name.
     :raises BlobCorrupt: If it is not a regular file with one link, this owner and this size.
     """
@@ -164,7 +167,7 @@ def read_file(directory: int, name: str, *, start: int, length: int, size_bytes:
             raise BlobNotFound("The blob was deleted while it was opened.")
         if status.st_size != size_bytes:
             raise BlobCorrupt("The blob has another size than it was written with.")
-        return _read_exactly(descriptor, start=start, length=length)
+        return [_read_exactly(descriptor, start=start, length=length) for start, length in ranges]
     finally:
         close_quietly(descriptor)
 

@@ -8,7 +8,7 @@ below the root, nothing outside of it is read, written or removed.
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -31,7 +31,7 @@ from stores.entries import (
 )
 from stores.errors import BlobExists, BlobNotFound, StoreError, StoreUnavailable
 from stores.names import is_name, mint_name, require_name
-from stores.ranges import require_range
+from stores.ranges import require_ranges
 from stores.roots import open_root
 from stores.system_errors import is_full, translated
 from stores.trash import Trash
@@ -163,19 +163,23 @@ class FilesystemNamespace:
 
     def get(self, name: str, *, size_bytes: int) -> bytes:
         """Return a whole blob."""
-        return self.get_range(name, start=0, length=size_bytes, size_bytes=size_bytes)
+        return self.get_ranges(name, ((0, size_bytes),), size_bytes=size_bytes)[0]
 
     def get_range(self, name: str, *, start: int, length: int, size_bytes: int) -> bytes:
         """Return a part of a blob. Only that part is read."""
+        return self.get_ranges(name, ((start, length),), size_bytes=size_bytes)[0]
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int) -> Sequence[bytes]:
+        """Return parts of a blob. Its file is opened once, and only they are read."""
         require_name(name)
-        require_range(start=start, length=length, size_bytes=size_bytes)
-        part = {"start": start, "length": length, "size_bytes": size_bytes, "owner": self._store._owner}
+        require_ranges(ranges, size_bytes=size_bytes)
+        owner = self._store._owner
         # A kept directory may be one that another process has destroyed and made again. Only what is missing needs a
         # second look, since names are never used twice.
         for trusts_kept in (True, False):
             room_as_it_is = self._room(trusts_kept=trusts_kept)
             with translated(reading=True), suppress(FileNotFoundError), room_as_it_is as (_, room):
-                return read_file(room.descriptor, name, **part)
+                return read_file(room.descriptor, name, ranges, size_bytes=size_bytes, owner=owner)
         raise BlobNotFound("There is no such blob.")
 
     def delete(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """Blobs in memory, for tests and for trying things out. They end with the process."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ from stores.blob import BlobInfo
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreDenied, StoreUnavailable
 from stores.locks import ProcessLock
 from stores.names import require_name
-from stores.ranges import require_range
+from stores.ranges import require_ranges
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -94,8 +94,13 @@ class MemoryNamespace:
 
     def get_range(self, name: str, *, start: int, length: int, size_bytes: int) -> bytes:
         """Return a part of a blob."""
-        require_range(start=start, length=length, size_bytes=size_bytes)
-        return self.get(name, size_bytes=size_bytes)[start : start + length]
+        return self.get_ranges(name, ((start, length),), size_bytes=size_bytes)[0]
+
+    def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int) -> Sequence[bytes]:
+        """Return parts of a blob."""
+        require_ranges(ranges, size_bytes=size_bytes)
+        data = self.get(name, size_bytes=size_bytes)
+        return [data[start : start + length] for start, length in ranges]
 
     def delete(self, name: str) -> None:
         """Make sure there is no blob of this name."""

@@ -135,6 +135,25 @@ class BlobStoreContract(QuarantineContract):
         assert type(found) is bytes
         assert found == data[start : start + length]
 
+    def test_several_ranges_are_exactly_those_parts_in_that_order(self, room: Namespace) -> None:
+        name, data = mint_name(), _content(100_000)
+        room.put(name, data)
+        for ranges in ([(5, 10)], [(99_000, 1000), (0, 16_400), (3, 0)], [(7, 7), (7, 7)]):
+            found = room.get_ranges(name, ranges, size_bytes=100_000)
+            assert list(found) == [data[start : start + length] for start, length in ranges]
+            assert {type(part) for part in found} == {bytes}
+
+    def test_several_ranges_are_refused_like_one(self, room: Namespace) -> None:
+        name = mint_name()
+        with pytest.raises(BlobNotFound):
+            room.get_ranges(name, [(0, 1), (1, 1)], size_bytes=5)
+        room.put(name, b"12345")
+        with pytest.raises(BlobCorrupt):
+            room.get_ranges(name, [(0, 1), (1, 1)], size_bytes=6)
+        for ranges in ([(0, 1), (4, 2)], []):
+            with pytest.raises(ValueError, match="range"):
+                room.get_ranges(name, ranges, size_bytes=5)
+
     @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 6), (5, 1), (6, 0), (-5, 10), (2**70, 1)])
     def test_a_range_outside_of_the_size_is_refused(self, room: Namespace, start: int, length: int) -> None:
         name = mint_name()
@@ -247,6 +266,7 @@ class BlobStoreContract(QuarantineContract):
             lambda: room.put(hostile, b"x"),
             lambda: room.get(hostile, size_bytes=1),
             lambda: room.get_range(hostile, start=0, length=1, size_bytes=1),
+            lambda: room.get_ranges(hostile, [(0, 1), (0, 1)], size_bytes=1),
             lambda: room.delete(hostile),
         )
         for call in calls:
@@ -282,6 +302,7 @@ class BlobStoreContract(QuarantineContract):
             lambda: room.put(mint_name(), b"x"),
             lambda: room.get(name, size_bytes=1),
             lambda: room.get_range(name, start=0, length=1, size_bytes=1),
+            lambda: room.get_ranges(name, [(0, 1)], size_bytes=1),
             lambda: room.delete(name),
             lambda: list(room.list()),
             lambda: room.destroy(),

@@ -230,8 +230,8 @@ class Reader:
         namespace, name, size = self._namespace(stored), stored.result_id, stored.envelope.stored_bytes
         if size <= _WHOLE_BYTES:
             whole = namespace.get(name, size_bytes=size) if body is None else body
-            return lambda start, length: whole[start : start + length]
-        return lambda start, length: namespace.get_range(name, start=start, length=length, size_bytes=size)
+            return lambda ranges: [whole[start : start + length] for start, length in ranges]
+        return lambda ranges: namespace.get_ranges(name, ranges, size_bytes=size)
 
     def _key(self, stored: StoredResult) -> SecretKey:
         return self._backend.session_key(self._ids, stored.tenant_key, stored.session_key)

@@ -27,7 +27,7 @@ _LIMITS: Final[Mapping[str, Mapping[str, int]]] = {
     "read 4 KB": {STATEMENTS: 1, CALLS: 8, OPENED: 5 * 1024},
     "read 64 KB": {STATEMENTS: 1, CALLS: 8, OPENED: 66 * 1024},
     # Two segments at most and the last chunk, compressed; the card with the table of segments.
-    "4 KB page of 1 MB": {STATEMENTS: 1, CALLS: 20, OPENS: 2, OPENED: 56 * 1024},
+    "4 KB page of 1 MB": {STATEMENTS: 1, CALLS: 14, OPENS: 1, OPENED: 56 * 1024},
     "open an existing session": {STATEMENTS: 1, CALLS: 6},
     "open a new session": {STATEMENTS: 16, COMMITS: 1, CALLS: 60, DURABLE_SYNCS: 1},
 }

@@ -31,7 +31,7 @@ _LIMITS: Final = {
     "write 1 MB": 3,
     "read 4 KB": 1,
     "read 64 KB": 1,
-    "4 KB page of 1 MB": 3,
+    "4 KB page of 1 MB": 2,
     "open an existing session": 1,
     "open a new session": 2,
 }

@@ -162,7 +162,7 @@ def read_chars(
     these characters are got and opened; memory follows `max_chars`, not the size of the result.
 
     :param contents: What `open_card` returned for this very row.
-    :param fetch: Gets `length` bytes of the body from byte `start` on. What it raises goes through.
+    :param fetch: Gets parts of the body in one go. What it raises goes through.
     :param offset: The first character, counted from 0. Behind the end there is nothing: the text is `""`.
     :param max_chars: How many characters at most.
     :returns: `text[offset : offset + max_chars]`, and the number of the line it begins in, from 1 on.
@@ -176,6 +176,7 @@ def read_chars(
     reader = _ranged_reader(envelope, contents, table, fetch, key=key)
     spans = list(table.spans(offset, max_chars))
     if not spans:
+        reader.verify_length()
         return "", table.total_lines or 1
     start = spans[0][1]
     stored = memoryview(reader.read(start, sum(table.stored_bytes[index] for index, _, _ in spans)))
@@ -222,7 +223,6 @@ def _ranged_reader(
     context = content_context(contents.bound)
     with key.exposed() as view:
         reader = RangedReader(envelope.header, body_bytes=envelope.stored_bytes, fetch=fetch, key=view, context=context)
-    reader.verify_length()
     if sum(table.stored_bytes) != reader.size_bytes:
         raise ResultCorrupt
     return reader

@@ -6,7 +6,7 @@ The reader of `cryptography` works through a whole message. This one follows the
 """
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -17,8 +17,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from tenancy.errors import ResultCorrupt
 from tenancy.sealing.cipher import CHUNK_BYTES, HEADER_BYTES, SEALED_CHUNK_BYTES, message_bytes
 
-#: Get `length` bytes of the chunks, from byte `start` on.
-Fetch = Callable[[int, int], bytes]
+#: Get parts of the chunks in one go, each so many bytes from a byte on: `(start, length)`.
+Fetch = Callable[[Sequence[tuple[int, int]]], Sequence[bytes]]
+#: Chunks that follow each other: the first one's number, and that of the one behind the last.
+Span = tuple[int, int]
 
 _SALT_BYTES: Final = 24
 _NONCE_BYTES: Final = 12
@@ -48,7 +50,7 @@ class RangedReader:
     :raises ResultCorrupt: If key or context is another one, or no message has this header and length.
     """
 
-    __slots__ = ("_aead", "_body_bytes", "_end", "_failed", "_fetch", "_last", "_nonce", "size_bytes")
+    __slots__ = ("_aead", "_body_bytes", "_end", "_failed", "_fetch", "_last", "_nonce", "_whole", "size_bytes")
 
     def __init__(self, header: bytes, *, body_bytes: int, fetch: Fetch, key: memoryview, context: bytes) -> None:
         #: The length of the message. Authentic once `read` or `verify_length` has returned.
@@ -57,7 +59,9 @@ class RangedReader:
         if not hmac.compare_digest(commitment, header[_SALT_BYTES:]):
             raise ResultCorrupt
         self._body_bytes = body_bytes
-        self._fetch: Callable[[int, int], bytes | memoryview] = fetch
+        self._fetch = fetch
+        # A short message's chunks, once they are here.
+        self._whole: memoryview | None = None
         self._last = body_bytes // SEALED_CHUNK_BYTES
         # The last chunk, opened.
         self._end: bytes | None = None
@@ -69,7 +73,7 @@ class RangedReader:
 
         :raises ResultCorrupt: If the last chunk is not the one that was sealed last.
         """
-        self._opened_end()
+        self._open(())
 
     def read(self, start: int, length: int) -> bytes:
         """
@@ -80,49 +84,60 @@ class RangedReader:
         """
         if not 0 <= start <= start + length <= self.size_bytes:
             raise ValueError("The range is not one of this message.")
-        last_opened = self._opened_end()
         first, end = start // CHUNK_BYTES, -(-(start + length) // CHUNK_BYTES)
-        self._failed = True
-        pieces = [
-            self._open_chunks(at, min(at + _BATCH_CHUNKS, end, self._last))
-            for at in range(first, min(end, self._last), _BATCH_CHUNKS)
-        ]
-        self._failed = False
+        stop = min(end, self._last)
+        spans = [(at, min(at + _BATCH_CHUNKS, stop)) for at in range(first, stop, _BATCH_CHUNKS)]
+        # The last chunk along with the first of these.
+        pieces, last_opened = self._open(spans[:1])
+        for span in spans[1:]:
+            pieces += self._open((span,))[0]
         if end > self._last:
             pieces.append(last_opened)
         skipped = start % CHUNK_BYTES
         return b"".join(pieces)[skipped : skipped + length]
 
-    def _opened_end(self) -> bytes:
+    def _open(self, spans: Sequence[Span]) -> tuple[list[bytes], bytes]:
+        """Open some chunks, and before them the last one unless that was done; return them and the last one."""
         if self._failed:
             raise ResultCorrupt
-        if self._end is None:
-            self._failed = True
-            if self._last < _SMALL_CHUNKS:
-                whole = memoryview(self._fetched(0, self._body_bytes))
-                self._fetch = lambda start, length: whole[start : start + length]
-            self._end = self._open_chunks(self._last, self._last + 1)
-            self._failed = False
-        return self._end
-
-    def _open_chunks(self, first: int, end: int) -> bytes:
-        start = first * SEALED_CHUNK_BYTES
-        sealed = memoryview(self._fetched(start, min(end * SEALED_CHUNK_BYTES, self._body_bytes) - start))
-        opened = []
+        self._failed = True
+        wanted = list(spans) if self._end is not None else [(self._last, self._last + 1), *spans]
+        opened: list[bytes] = []
         try:
-            for at, index in enumerate(range(first, end)):
-                chunk = sealed[at * SEALED_CHUNK_BYTES : (at + 1) * SEALED_CHUNK_BYTES]
-                opened.append(self._aead.decrypt((self._nonce ^ index).to_bytes(_NONCE_BYTES, "big"), chunk, None))
+            for span, sealed in zip(wanted, self._got(wanted), strict=True):
+                opened.append(self._opened(sealed, *span))
         except InvalidTag:
             opened.clear()
             raise ResultCorrupt from None
-        return b"".join(opened)
+        if self._end is None:
+            self._end = opened.pop(0)
+        self._failed = False
+        return opened, self._end
 
-    def _fetched(self, start: int, length: int) -> bytes | memoryview:
-        part = self._fetch(start, length)
-        if len(part) != length:
+    def _opened(self, sealed: memoryview, first: int, end: int) -> bytes:
+        chunks = []
+        for at, index in enumerate(range(first, end)):
+            chunk = sealed[at * SEALED_CHUNK_BYTES : (at + 1) * SEALED_CHUNK_BYTES]
+            chunks.append(self._aead.decrypt((self._nonce ^ index).to_bytes(_NONCE_BYTES, "big"), chunk, None))
+        return b"".join(chunks)
+
+    def _got(self, spans: Sequence[Span]) -> Sequence[memoryview]:
+        ranges = [self._range(*span) for span in spans]
+        if self._last >= _SMALL_CHUNKS:
+            return [memoryview(part) for part in self._fetched(ranges)]
+        if self._whole is None:
+            self._whole = memoryview(*self._fetched([(0, self._body_bytes)]))
+        return [self._whole[start : start + length] for start, length in ranges]
+
+    def _range(self, first: int, end: int) -> tuple[int, int]:
+        start = first * SEALED_CHUNK_BYTES
+        return start, min(end * SEALED_CHUNK_BYTES, self._body_bytes) - start
+
+    def _fetched(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        parts = self._fetch(ranges) if ranges else ()
+        if [len(part) for part in parts] != [length for _, length in ranges]:
             raise ResultCorrupt
-        return part
+        return parts
 
 
 def derive_message_key(key: memoryview, *, salt: bytes, context: bytes) -> tuple[AESGCM, int, bytes]:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -40,8 +40,8 @@ class Sealed:
         key = SecretKey(self.key_bytes)
         contents = open_card(self.envelope, key=key, binding=self.binding)
 
-        def fetch(start: int, length: int) -> bytes:
-            return self.body[start : start + length]
+        def fetch(ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+            return [self.body[start : start + length] for start, length in ranges]
 
         return read_chars(self.envelope, contents, fetch, key=key, offset=offset, max_chars=max_chars)[0]
 

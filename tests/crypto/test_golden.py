@@ -77,8 +77,8 @@ def test_a_golden_result_opens(session_key, golden):
     assert (contents.total_chars, contents.total_lines) == (golden["total_chars"], golden["total_lines"])
     if isinstance(content, str):
 
-        def fetch(start, length):
-            return body[start : start + length]
+        def fetch(ranges):
+            return [body[start : start + length] for start, length in ranges]
 
         for offset in (0, 40_000, len(content)):
             page, _ = read_chars(envelope, contents, fetch, key=session_key, offset=offset, max_chars=5000)

@@ -2,6 +2,7 @@ import os
 import random
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,11 +25,13 @@ class Page:
         self.envelope, self.body = seal(text, key=KEY, key_version=1, binding=BINDING, card=CARD, compress=compress)
         self.contents = open_card(self.envelope, key=KEY, binding=BINDING)
         self.fetched = []
+        self.asked = 0
 
-    def fetch(self, start, length):
-        assert 0 <= start < start + length <= len(self.body)
-        self.fetched.append((start, length))
-        return self.body[start : start + length]
+    def fetch(self, ranges):
+        assert all(0 <= start < start + length <= len(self.body) for start, length in ranges)
+        self.asked += 1
+        self.fetched += ranges
+        return [self.body[start : start + length] for start, length in ranges]
 
     def read(self, offset, max_chars, fetch=None):
         return read_chars(
@@ -108,26 +111,34 @@ def test_a_page_of_a_large_text_opens_a_tiny_part_of_it():
     page = Page(os.urandom(4 << 20).hex(), compress=False)
     for offset in (0, 3_000_000, len(page.text) - 4096):
         page.fetched.clear()
+        page.asked = 0
         assert page.read(offset, 4096) == page.text[offset : offset + 4096]
         # The last chunk, and at most three for a segment on each side of a border: 2 * 32 KiB.
         assert sum(length for _, length in page.fetched) <= 6 * 16400
         assert len(page.fetched) <= 2
+        assert page.asked == 1
 
 
-def test_the_last_chunk_is_opened_before_any_other():
+def test_the_last_chunk_is_opened_before_any_other(monkeypatch):
     page = Page(os.urandom(1 << 20).hex(), compress=False)
+    opened = []
+
+    class Listening:
+        def __init__(self, key):
+            self._aead = AESGCM(key)
+
+        def decrypt(self, nonce, data, associated_data):
+            opened.append(bytes(data))
+            return self._aead.decrypt(nonce, data, associated_data)
+
+    monkeypatch.setattr("tenancy.sealing.ranges.AESGCM", Listening)
     page.read(0, 100)
     last = len(page.body) // 16400 * 16400
-    assert page.fetched[0] == (last, len(page.body) - last)
-    refused = []
-
-    def fetch(start, length):
-        refused.append(start)
-        return bytes(length)
-
+    assert opened == [page.body[last:], page.body[:16400], page.body[16400 : 2 * 16400]]
+    opened.clear()
     with pytest.raises(ResultCorrupt):
-        page.read(0, 100, fetch)
-    assert refused == [last]
+        page.read(0, 100, lambda ranges: [bytes(ranges[0][1]), *page.fetch(ranges[1:])])
+    assert len(opened) == 1
 
 
 def test_a_small_text_is_got_in_one_go():
@@ -144,15 +155,24 @@ def test_a_long_page_is_got_in_bounded_pieces():
     assert sum(length for _, length in page.fetched) == len(page.body)
 
 
-@pytest.mark.parametrize("change", [lambda part: part[:-1], lambda part: part + b"\0", lambda part: b""])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda parts: [part[:-1] for part in parts],
+        lambda parts: [*parts[:-1], parts[-1] + b"\0"],
+        lambda parts: [b"" for _ in parts],
+        lambda parts: parts[:-1],
+        lambda parts: [*parts, b""],
+    ],
+)
 def test_a_store_that_gives_too_few_or_too_many_bytes_is_not_believed(change):
     for page in PAGES[1:]:
         with pytest.raises(ResultCorrupt):
-            page.read(0, 10, lambda start, length: change(page.body[start : start + length]))  # noqa: B023
+            page.read(0, 10, lambda ranges: change(page.fetch(ranges)))  # noqa: B023
 
 
 def test_what_the_store_raises_reaches_the_caller():
-    def fetch(start, length):
+    def fetch(ranges):
         raise ConnectionError
 
     with pytest.raises(ConnectionError):

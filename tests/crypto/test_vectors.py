@@ -118,8 +118,8 @@ def whole(vector):
 
 
 def ranged(vector):
-    def fetch(start, length):
-        return vector.body[start : start + length]
+    def fetch(ranges):
+        return [vector.body[start : start + length] for start, length in ranges]
 
     with SecretKey(vector.key).exposed() as key:
         return RangedReader(vector.header, body_bytes=len(vector.body), fetch=fetch, key=key, context=vector.context)

@@ -17,5 +17,5 @@ def grammars() -> Iterator[Mutant]:
     for source in sources_in("stores/*.py", "tenancy/**/*.py"):
         if not source.path.endswith("testing.py"):
             yield from calls_left_out(
-                "names", source, ("require_name", "require_range", "require_identifier", "require_owner")
+                "names", source, ("require_name", "require_ranges", "require_identifier", "require_owner")
             )

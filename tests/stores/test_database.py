@@ -283,5 +283,6 @@ def test_a_blob_of_a_wrong_size_never_travels(database: Database, room: Database
     keys = {"outer_name": OUTER, "inner_name": INNER, "name": NAME, "size_bytes": 5}
     with database.reading() as transaction:
         assert transaction.one(statements.whole, **keys) == (None,)
-        assert transaction.one(statements.part, **keys, first=1, length=2) == (None,)
-        assert transaction.one(statements.part, **{**keys, "size_bytes": 1000}, first=2, length=3) == (b"xxx",)
+        parts = {"first0": 1, "length0": 2, "first1": 2, "length1": 3}
+        assert transaction.one(statements.parts(2), **keys, **parts) == (None, None)
+        assert transaction.one(statements.parts(2), **{**keys, "size_bytes": 1000}, **parts) == (b"xx", b"xxx")

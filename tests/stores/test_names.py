@@ -157,7 +157,7 @@ def test_the_lowest_layer_checks_names_itself(tmp_path: Path, hostile: Any) -> N
         with pytest.raises(ValueError, match="stored name"):
             open_directory(folder, hostile, owner=owner, create=True)
         with pytest.raises(ValueError, match="stored name"):
-            read_file(folder, hostile, start=0, length=0, size_bytes=0, owner=owner)
+            read_file(folder, hostile, ((0, 0),), size_bytes=0, owner=owner)
         with pytest.raises(ValueError, match="stored name"), new_file(folder, hostile, owner=owner):
             pass
     finally:
