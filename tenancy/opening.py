@@ -31,21 +31,20 @@ def open_session(backend: Backend, scope: Scope, *, lifetime: Lifetime, limits: 
     sessions = backend.catalogue.sessions
     may_make_room = True
     for _ in range(_ATTEMPTS):
-        opened = sessions.find(scope)
-        if opened is not None:
-            if opened.touch_due:
-                backend.touch(opened.ids)
-            return opened
-        owners = sessions.find_owners(scope)
+        found = sessions.find(scope)
+        if isinstance(found, OpenedSession):
+            if found.touch_due:
+                backend.touch(found.ids)
+            return found
         try:
-            new = _prepare(backend, owners, lifetime=lifetime, limits=limits)
+            new = _prepare(backend, found, lifetime=lifetime, limits=limits)
         except (KeyUnavailable, KeyDestroyed):
             # Perhaps only the key over the tenant's at that look: a rotation may have put another one there.
-            if sessions.find_owners(scope).tenant_key == owners.tenant_key:
+            if sessions.find(scope).tenant_key == found.tenant_key:
                 raise
             continue
         try:
-            sessions.create(scope, new, owners=owners, limits=backend.catalogue.administration.session_limits)
+            sessions.create(scope, new, owners=found)
         except (Conflict, SessionNotFound):
             # Somebody created the same tenant, user or session a moment ago, and it is there now; or erased the tenant
             # or the user, whose counters refuse, and the next look finds it gone.

@@ -35,7 +35,7 @@ class Catalogue:
         self.access = access
         self.defaults = defaults
         self.identity = IdentityTable(database, moments)
-        self.sessions = SessionTable(access, moments)
+        self.sessions = SessionTable(access, moments, defaults)
         self.results = ResultTable(access, moments, defaults)
         self.administration = AdministrationTable(access, moments, defaults)
         self.reclaim = ReclaimTable(access, moments)

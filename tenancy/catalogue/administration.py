@@ -55,12 +55,6 @@ class AdministrationTable:
         self._moments = moments
         self._defaults = defaults
 
-    def session_limits(self, transaction: Transaction, ids: Ids) -> tuple[int | None, int | None]:
-        """How many sessions a user and a tenant may have. `None` is unlimited."""
-        found = effective_limits(transaction, ids.tenant_id, ids.user_id, ids.tenant_id, defaults=self._defaults)
-        of_user, of_tenant = found.user_sessions, found.tenant_sessions
-        return (of_user if isinstance(of_user, int) else None, of_tenant if isinstance(of_tenant, int) else None)
-
     def usage(self, *, tenant: str, user: str | None, session: str | None) -> Usage:
         """Return what is in use and what is allowed. Nothing is in use by what does not exist."""
         level = "tenant" if user is None else "user" if session is None else "session"

@@ -4,17 +4,18 @@ What a write is charged: added to the counters of a session, its user and its te
 Every call runs inside a caller's transaction.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.sql.dml import ReturningUpdate
 
 from stores.sql import Statement, Transaction
-from tenancy.catalogue.counters import COUNTERS_OF_ONE, read_account, to_column
+from tenancy.catalogue.counters import COUNTERS_OF_ONE, UNLIMITED, known, read_account, to_column
 from tenancy.errors import QuotaExceeded, SessionNotFound
+from tenancy.quotas import MAX_LIMIT, Limits
 from tenancy.records import record
-from tenancy.schema import USAGE
+from tenancy.schema import LIMITS, USAGE
 
 #: Whom a result is charged to, in the order in which they are locked.
 LEVELS: Final = ("session", "user", "tenant")
@@ -34,15 +35,6 @@ _added = {
     "results": USAGE.c.results + _number("add_results"),
     "last_number": USAGE.c.last_number + _number("add_results"),
 }
-_CHARGE: Final = Statement(
-    _open_account.where(
-        _within(USAGE.c.used_bytes, "add_bytes", _number("limit_bytes")),
-        _within(USAGE.c.results, "add_results", _number("limit_results")),
-        _within(USAGE.c.sessions, "add_sessions", _number("limit_sessions")),
-    )
-    .values(**_added, sessions=USAGE.c.sessions + _number("add_sessions"))
-    .returning(USAGE.c.last_number)
-)
 #: What all three levels are charged for one result, in one statement. For SQLite, where writers take turns anyhow.
 _CHARGE_TOGETHER: Final = Statement(
     USAGE.update()
@@ -81,6 +73,40 @@ def charging_one(
     )
 
 
+_CHARGE: Final = Statement(charging_one(_number("limit_bytes"), _number("limit_results")))
+
+
+def _limit_set_at(owner: str, field: str) -> "sa.ScalarSelect[int]":
+    of_owner = (LIMITS.c.tenant_id == sa.bindparam("tenant_id"), LIMITS.c.owner_id == sa.bindparam(owner))
+    return sa.select(LIMITS.c[field]).where(*of_owner).scalar_subquery()
+
+
+def _charging_session(level: str, *owners: str) -> Statement:
+    """
+    Charge one session within the limit that holds at this moment.
+
+    :param owners: The parameters that say whose limits count, the narrowest first. The first is charged.
+    """
+    field = f"{level}_sessions"
+    limit = sa.func.coalesce(*(_limit_set_at(owner, field) for owner in owners), _number(f"default_{field}"))
+    return Statement(
+        USAGE.update()
+        .where(
+            USAGE.c.tenant_id == sa.bindparam("tenant_id"),
+            USAGE.c.owner_id == sa.bindparam(owners[0]),
+            USAGE.c.slot == 0,
+            USAGE.c.open == 1,
+            USAGE.c.sessions < sa.func.coalesce(sa.func.nullif(limit, UNLIMITED), MAX_LIMIT),
+        )
+        .values(sessions=USAGE.c.sessions + 1)
+        .returning(USAGE.c.sessions)
+    )
+
+
+_CHARGE_USER: Final = _charging_session("user", "user_id", "tenant_id")
+_CHARGE_TENANT: Final = _charging_session("tenant", "tenant_id")
+
+
 @record
 class Charge:
     """What is being added to one owner's counters, and the limits it must stay within. `None` is unlimited."""
@@ -107,20 +133,13 @@ def charges_of_result(
     return one("session", session_id), one("user", user_id), one("tenant", tenant_id)
 
 
-def charge(transaction: Transaction, tenant_id: str, added: Charge) -> int:
-    """
-    Add to an owner's counters if that stays within its limits, in one conditional UPDATE.
-
-    :returns: The owner's newest result number, this one counted.
-    :raises QuotaExceeded: If a limit does not allow it. The caller's transaction must be rolled back.
-    :raises SessionNotFound: If the owner has ended. The same holds.
-    :raises NotCharged: If a limit did not allow it a moment ago. The same holds.
-    """
-    row = transaction.one(_CHARGE, **_parameters(tenant_id, added))
-    if row is None:
-        raise refusal(transaction, tenant_id, added) or NotCharged
-    number: int = row[0]
-    return number
+def charges_of_session(limits: Limits, user_id: str, tenant_id: str) -> tuple[Charge, Charge]:
+    """Say what one session is charged to its user and its tenant."""
+    of_user, of_tenant = known(limits.user_sessions), known(limits.tenant_sessions)
+    return (
+        Charge("user", user_id, add_sessions=1, limit_sessions=of_user),
+        Charge("tenant", tenant_id, add_sessions=1, limit_sessions=of_tenant),
+    )
 
 
 def charge_together(transaction: Transaction, tenant_id: str, *charges: Charge) -> int:
@@ -163,30 +182,52 @@ def charge_last(transaction: Transaction, tenant_id: str, *charges: Charge) -> N
         raise NotCharged
 
 
+def charge_session(transaction: Transaction, tenant_id: str, user_id: str, *, defaults: Limits) -> None:
+    """
+    Add a session to the counters of its user and its tenant, within the limits that hold now, and commit.
+
+    :param defaults: The manager's own limits, complete.
+    :raises NotCharged: If one of them does not allow it. The caller's transaction must be rolled back.
+    """
+    of_user, of_tenant = to_column(known(defaults.user_sessions)), to_column(known(defaults.tenant_sessions))
+    if not transaction.finish(
+        (_CHARGE_USER, {"tenant_id": tenant_id, "user_id": user_id, "default_user_sessions": of_user}),
+        (_CHARGE_TENANT, {"tenant_id": tenant_id, "default_tenant_sessions": of_tenant}),
+    ):
+        raise NotCharged
+
+
 def _parameters(tenant_id: str, added: Charge) -> dict[str, Any]:
     return {
         "tenant_id": tenant_id,
         "owner_id": added.owner_id,
         "add_bytes": added.add_bytes,
         "add_results": added.add_results,
-        "add_sessions": added.add_sessions,
         "limit_bytes": to_column(added.limit_bytes),
         "limit_results": to_column(added.limit_results),
-        "limit_sessions": to_column(added.limit_sessions),
     }
 
 
-def refusal(transaction: Transaction, tenant_id: str, *charges: Charge) -> QuotaExceeded | SessionNotFound | None:
-    """Say why one of these charges was refused; `None` if somebody has freed room since."""
-    found = (_refusal(transaction, tenant_id, added) for added in charges)
-    return next((reason for reason in found if reason is not None), None)
+def refusal(
+    transaction: Transaction, tenant_id: str, *charges: Charge, unknown: Collection[str] = ()
+) -> QuotaExceeded | SessionNotFound | None:
+    """
+    Say why one of these charges was refused; `None` if somebody has freed room since.
+
+    :param unknown: Owners whose counters would have begun with the charge.
+    """
+    for added in charges:
+        account = (1, 0, 0, 0) if added.owner_id in unknown else read_account(transaction, tenant_id, added.owner_id)
+        reason = _refusal(account, added)
+        if reason is not None:
+            return reason
+    return None
 
 
-def _refusal(transaction: Transaction, tenant_id: str, added: Charge) -> QuotaExceeded | SessionNotFound | None:
-    row = read_account(transaction, tenant_id, added.owner_id)
-    if row is None or not row[0]:
+def _refusal(account: tuple[int, int, int, int] | None, added: Charge) -> QuotaExceeded | SessionNotFound | None:
+    if account is None or not account[0]:
         return SessionNotFound()
-    _, used_bytes, results, sessions = row
+    _, used_bytes, results, sessions = account
     for unit, used, requested, limit in (
         ("bytes", used_bytes, added.add_bytes, added.limit_bytes),
         ("results", results, added.add_results, added.limit_results),

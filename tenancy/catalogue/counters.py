@@ -10,7 +10,7 @@ from tenancy.quotas import FIELDS, UNSET, Limits, Usage
 from tenancy.schema import LIMITS, USAGE
 
 #: How an unlimited field stands in the table.
-_UNLIMITED: Final = -1
+UNLIMITED: Final = -1
 
 #: Which row an owner's counters are.
 COUNTERS_OF_ONE: Final = (
@@ -213,13 +213,21 @@ def write_limits(transaction: Transaction, tenant_id: str, owner_id: str, limits
         transaction.later(_ADD_LIMITS, tenant_id=tenant_id, owner_id=owner_id, **columns)
 
 
+def known(value: Any) -> int | None:
+    """Return a limit out of complete ones."""
+    if value is UNSET:
+        raise ValueError("The manager's own limits must be complete.")
+    limit: int | None = value
+    return limit
+
+
 def to_column(value: int | None) -> int:
     """Turn `None` into the number that stands for unlimited."""
-    return _UNLIMITED if value is None else value
+    return UNLIMITED if value is None else value
 
 
 def from_column(value: int | None) -> Any:
     """Turn a column of the limits table into a field of `Limits`."""
     if value is None:
         return UNSET
-    return None if value == _UNLIMITED else value
+    return None if value == UNLIMITED else value

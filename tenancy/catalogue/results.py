@@ -13,13 +13,13 @@ from stores.sql import Transaction
 from tenancy.catalogue import result_statements as sql
 from tenancy.catalogue.access import Access
 from tenancy.catalogue.charges import Charge, NotCharged, charge_last, charge_together, charges_of_result, refusal
-from tenancy.catalogue.counters import from_column, refund, to_column
+from tenancy.catalogue.counters import from_column, known, refund, to_column
 from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed, Found, Inserted, Listed, NewResult, stored_result
 from tenancy.catalogue.sessions import Ids
 from tenancy.errors import ResultTooLarge, SessionNotFound
-from tenancy.quotas import UNSET, Limits
+from tenancy.quotas import Limits
 from tenancy.references import Reference, reference_hash
 
 #: How long a pending write is left alone by cleanup.
@@ -46,7 +46,7 @@ class ResultTable:
     def __init__(self, access: Access, moments: Moments, defaults: Limits) -> None:
         self._access = access
         self._moments = moments
-        self._defaults = {f"default_{field}": to_column(_known(getattr(defaults, field))) for field in sql.WRITE_LIMITS}
+        self._defaults = {f"default_{field}": to_column(known(getattr(defaults, field))) for field in sql.WRITE_LIMITS}
 
     def admit(self, ids: Ids, *, key_version: int, size_bytes: int) -> None:
         """
@@ -311,9 +311,3 @@ def _charges(limits: Mapping[str, Any], ids: Ids, size_bytes: int) -> tuple[Char
 
 def _scope(ids: Ids) -> dict[str, str]:
     return {"tenant_id": ids.tenant_id, "session_id": ids.session_id, "user_id": ids.user_id}
-
-
-def _known(value: Any) -> int | None:
-    if value is UNSET:
-        raise ValueError("The manager's own limits must be complete.")
-    return value if isinstance(value, int) else None

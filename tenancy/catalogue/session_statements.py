@@ -12,73 +12,39 @@ from tenancy.schema import SESSION_KEYS, SESSIONS, TENANT_KEYS, TENANTS, USAGE, 
 TOUCH_FRACTION: Final = 16
 
 _live = (SESSIONS.c.state == "live", SESSIONS.c.expires_at_us > now_us())
-_names = (
-    TENANTS.c.tenant_id == sa.bindparam("tenant_id"),
-    TENANTS.c.state == "live",
-    USERS.c.name == sa.bindparam("user"),
-    USERS.c.state == "live",
-    SESSIONS.c.name == sa.bindparam("session"),
-)
 _people = TENANTS.join(USERS, USERS.c.tenant_id == TENANTS.c.tenant_id).join(
     SESSIONS, sa.and_(SESSIONS.c.tenant_id == USERS.c.tenant_id, SESSIONS.c.user_id == USERS.c.user_id)
 )
 touch_due: Final = sa.case((SESSIONS.c.used_at_us + SESSIONS.c.idle_us // TOUCH_FRACTION < now_us(), 1), else_=0)
 
 
-def _opening(*conditions: sa.ColumnElement[bool]) -> Statement:
-    """Find one live session with the newest of its keys, and the tenant's key that wraps it."""
-    return Statement(
-        sa.select(
-            SESSIONS.c.tenant_id,
-            SESSIONS.c.user_id,
-            SESSIONS.c.session_id,
-            SESSION_KEYS.c.version,
-            SESSION_KEYS.c.tenant_key_version,
-            SESSION_KEYS.c.wrapped,
-            TENANT_KEYS.c.provider,
-            TENANT_KEYS.c.key_id,
-            TENANT_KEYS.c.wrapped,
-            TENANTS.c.key_floor,
-            touch_due,
-        )
-        .select_from(
-            _people.join(
-                SESSION_KEYS,
-                sa.and_(
-                    SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id
-                ),
-            ).join(
-                TENANT_KEYS,
-                sa.and_(
-                    TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
-                    TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
-                ),
-            )
-        )
-        .where(*conditions, *_live)
-        .order_by(SESSION_KEYS.c.version.desc())
-        .limit(1)
-    )
-
-
-FIND: Final = _opening(*_names)
-FIND_AGAIN: Final = _opening(
-    TENANTS.c.tenant_id == sa.bindparam("tenant_id"),
-    USERS.c.user_id == sa.bindparam("user_id"),
-    SESSIONS.c.session_id == sa.bindparam("session_id"),
+_keys_of_session = sa.and_(
+    SESSION_KEYS.c.tenant_id == SESSIONS.c.tenant_id, SESSION_KEYS.c.session_id == SESSIONS.c.session_id
 )
-FIND_OWNERS: Final = Statement(
-    sa.select(
-        TENANTS.c.tenant_id,
-        USERS.c.user_id,
-        TENANT_KEYS.c.version,
-        TENANT_KEYS.c.provider,
-        TENANT_KEYS.c.key_id,
-        TENANT_KEYS.c.wrapped,
-        TENANTS.c.key_floor,
-    )
+_found = (
+    TENANTS.c.tenant_id,
+    USERS.c.user_id,
+    SESSIONS.c.session_id,
+    SESSION_KEYS.c.version,
+    TENANT_KEYS.c.version,
+    SESSION_KEYS.c.wrapped,
+    TENANT_KEYS.c.provider,
+    TENANT_KEYS.c.key_id,
+    TENANT_KEYS.c.wrapped,
+    TENANTS.c.key_floor,
+    touch_due,
+)
+_newest = TENANT_KEYS.alias("newest")
+_newest_version = (
+    sa.select(sa.func.max(_newest.c.version)).where(_newest.c.tenant_id == sa.bindparam("tenant_id")).scalar_subquery()
+)
+
+#: A live session by its name, with the newest of its keys and the tenant's key that wraps it. Without one, what there
+#: is of its owners, with the tenant's newest key, and an expired session of that name that nobody has ended yet.
+FIND: Final = Statement(
+    sa.select(*_found, sa.case((SESSIONS.c.expires_at_us <= now_us(), SESSIONS.c.session_id)))
     .select_from(
-        TENANTS.join(TENANT_KEYS, TENANT_KEYS.c.tenant_id == TENANTS.c.tenant_id).outerjoin(
+        TENANTS.outerjoin(
             USERS,
             sa.and_(
                 USERS.c.tenant_id == TENANTS.c.tenant_id,
@@ -86,9 +52,47 @@ FIND_OWNERS: Final = Statement(
                 USERS.c.state == "live",
             ),
         )
+        .outerjoin(
+            SESSIONS,
+            sa.and_(
+                SESSIONS.c.tenant_id == USERS.c.tenant_id,
+                SESSIONS.c.user_id == USERS.c.user_id,
+                SESSIONS.c.name == sa.bindparam("session"),
+                SESSIONS.c.state == "live",
+            ),
+        )
+        .outerjoin(SESSION_KEYS, sa.and_(_keys_of_session, SESSIONS.c.expires_at_us > now_us()))
+        .join(
+            TENANT_KEYS,
+            sa.and_(
+                TENANT_KEYS.c.tenant_id == TENANTS.c.tenant_id,
+                TENANT_KEYS.c.version == sa.func.coalesce(SESSION_KEYS.c.tenant_key_version, _newest_version),
+            ),
+        )
     )
     .where(TENANTS.c.tenant_id == sa.bindparam("tenant_id"), TENANTS.c.state == "live")
-    .order_by(TENANT_KEYS.c.version.desc())
+    .order_by(SESSION_KEYS.c.version.desc())
+    .limit(1)
+)
+#: A live session by its ids, with the same.
+FIND_AGAIN: Final = Statement(
+    sa.select(*_found)
+    .select_from(
+        _people.join(SESSION_KEYS, _keys_of_session).join(
+            TENANT_KEYS,
+            sa.and_(
+                TENANT_KEYS.c.tenant_id == SESSION_KEYS.c.tenant_id,
+                TENANT_KEYS.c.version == SESSION_KEYS.c.tenant_key_version,
+            ),
+        )
+    )
+    .where(
+        TENANTS.c.tenant_id == sa.bindparam("tenant_id"),
+        USERS.c.user_id == sa.bindparam("user_id"),
+        SESSIONS.c.session_id == sa.bindparam("session_id"),
+        *_live,
+    )
+    .order_by(SESSION_KEYS.c.version.desc())
     .limit(1)
 )
 ADD_TENANT: Final = Statement(
@@ -132,31 +136,20 @@ ADD_SESSION: Final = Statement(
 )
 ADD_SESSION_KEY: Final = Statement(
     # Out of the row of the tenant's key that wraps it, and holding on to that: a rotation that has done with the key
-    # waits for us before it removes it, and if it came first nothing is added.
-    SESSION_KEYS.insert().from_select(
-        ["tenant_id", "session_id", "version", "tenant_key_version", "wrapped", "created_at_us"],
-        sa.select(
-            TENANT_KEYS.c.tenant_id,
-            sa.bindparam("session_id", type_=sa.String),
-            sa.bindparam("version", type_=sa.Integer),
-            TENANT_KEYS.c.version,
-            sa.bindparam("wrapped", type_=sa.LargeBinary),
-            now_us(),
-        )
+    # waits for us before it removes it, and if it came first there is no version, which the column refuses.
+    SESSION_KEYS.insert().values(
+        tenant_id=sa.bindparam("tenant_id"),
+        session_id=sa.bindparam("session_id"),
+        version=sa.bindparam("version"),
+        tenant_key_version=sa.select(TENANT_KEYS.c.version)
         .where(
             TENANT_KEYS.c.tenant_id == sa.bindparam("tenant_id"),
             TENANT_KEYS.c.version == sa.bindparam("tenant_key_version"),
         )
-        .with_for_update(read=True, key_share=True),
-    )
-)
-EXPIRED_OF_NAME: Final = Statement(
-    sa.select(SESSIONS.c.session_id).where(
-        SESSIONS.c.tenant_id == sa.bindparam("tenant_id"),
-        SESSIONS.c.user_id == sa.bindparam("user_id"),
-        SESSIONS.c.name == sa.bindparam("name"),
-        SESSIONS.c.state == "live",
-        SESSIONS.c.expires_at_us <= now_us(),
+        .with_for_update(read=True, key_share=True)
+        .scalar_subquery(),
+        wrapped=sa.bindparam("wrapped"),
+        created_at_us=now_us(),
     )
 )
 _one_session = (
@@ -167,6 +160,30 @@ END: Final = Statement(SESSIONS.update().where(*_one_session, SESSIONS.c.state =
 DROP_KEYS: Final = Statement(
     SESSION_KEYS.delete().where(
         SESSION_KEYS.c.tenant_id == sa.bindparam("tenant_id"), SESSION_KEYS.c.session_id == sa.bindparam("session_id")
+    )
+)
+#: The same three for a session that was found expired, each of which does nothing if it is not.
+END_EXPIRED: Final = Statement(
+    SESSIONS.update()
+    .where(*_one_session, SESSIONS.c.state == "live", SESSIONS.c.expires_at_us <= now_us())
+    .values(state="ended")
+)
+_has_ended = sa.exists(sa.select(SESSIONS.c.session_id).where(*_one_session, SESSIONS.c.state == "ended"))
+CLOSE_ENDED: Final = Statement(
+    USAGE.update()
+    .where(
+        USAGE.c.tenant_id == sa.bindparam("tenant_id"),
+        USAGE.c.owner_id == sa.bindparam("session_id"),
+        USAGE.c.slot == 0,
+        _has_ended,
+    )
+    .values(open=0)
+)
+DROP_KEYS_OF_ENDED: Final = Statement(
+    SESSION_KEYS.delete().where(
+        SESSION_KEYS.c.tenant_id == sa.bindparam("tenant_id"),
+        SESSION_KEYS.c.session_id == sa.bindparam("session_id"),
+        _has_ended,
     )
 )
 TOUCH: Final = Statement(

@@ -1,6 +1,6 @@
 """Tenants, users and sessions in SQL: find, create, touch, list, end."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -8,8 +8,14 @@ from stores.errors import Conflict
 from stores.sql import Transaction
 from tenancy.catalogue import session_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.charges import Charge, NotCharged, charge, charge_last, refusal
-from tenancy.catalogue.counters import close_counters, close_many_counters, open_counters, write_limits
+from tenancy.catalogue.charges import NotCharged, charge_session, charges_of_session, refusal
+from tenancy.catalogue.counters import (
+    close_counters,
+    close_many_counters,
+    effective_limits,
+    open_counters,
+    write_limits,
+)
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.tenants import TenantTable
 from tenancy.keys.stored import SessionKey, TenantKey
@@ -38,11 +44,16 @@ class OpenedSession:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """What already exists of a scope whose session does not. `None` where nothing does."""
+    """
+    What already exists of a scope whose session does not. `None` where nothing does.
 
-    tenant_id: str | None
-    user_id: str | None
-    tenant_key: TenantKey | None
+    :param expired_id: A session of that name that has expired and was not ended yet.
+    """
+
+    tenant_id: str | None = None
+    user_id: str | None = None
+    tenant_key: TenantKey | None = None
+    expired_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,37 +82,44 @@ class SessionRow:
     results: int
 
 
-#: Works out, inside a transaction, how many sessions the user and the tenant may have. `None` is unlimited.
-SessionLimits = Callable[[Transaction, Ids], tuple[int | None, int | None]]
-
 _PAGE: Final = 200
 
 
 class SessionTable:
-    """Who has which session. Each method is one transaction or one query."""
+    """
+    Who has which session. Each method is one transaction or one query.
 
-    def __init__(self, access: Access, moments: Moments) -> None:
+    :param defaults: The manager's own limits, complete.
+    """
+
+    def __init__(self, access: Access, moments: Moments, defaults: Limits) -> None:
         self._access = access
         self._moments = moments
+        self._defaults = defaults
         self._tenants = TenantTable(access)
 
-    def find(self, scope: Scope) -> OpenedSession | None:
-        """Return the live session of this scope with its keys, in one query once its tenant is known, or `None`."""
+    def find(self, scope: Scope) -> OpenedSession | Owners:
+        """
+        Return the live session of this scope with its keys, or what exists of its owners.
+
+        In one query once its tenant is known.
+        """
         remembered = self._tenants.remembered(scope.tenant)
         found = None if remembered is None else self._find(remembered, scope)
-        if found is not None:
-            return found
-        # Nothing may also mean that the tenant was erased, and another one has its name.
-        tenant_id = self._tenants.look_up(scope.tenant)
-        return None if tenant_id in (None, remembered) else self._find(tenant_id, scope)
+        if found is None:
+            # Nothing may also mean that the tenant was erased, and another one has its name.
+            tenant_id = self._tenants.look_up(scope.tenant)
+            found = None if tenant_id in (None, remembered) else self._find(tenant_id, scope)
+        return Owners() if found is None else found
 
-    def _find(self, tenant_id: str, scope: Scope) -> OpenedSession | None:
+    def _find(self, tenant_id: str, scope: Scope) -> OpenedSession | Owners | None:
         names = {"user": scope.user, "session": scope.session}
         with self._access.reading(tenant_id) as transaction:
             row = transaction.one(sql.FIND, tenant_id=tenant_id, now_us=self._moments.parameter(), **names)
         if row is None:
             return None
-        return _opened(row)
+        # Whatever lives has a key.
+        return Owners(tenant_id, row[1], _tenant_key(row), row[11]) if row[3] is None else _opened(row)
 
     def renewed(self, opened: OpenedSession) -> OpenedSession | None:
         """
@@ -123,53 +141,38 @@ class SessionTable:
             return None
         return found
 
-    def find_owners(self, scope: Scope) -> Owners:
-        """Return what exists of a scope's tenant and user."""
-        tenant_id = self._tenants.look_up(scope.tenant)
-        if tenant_id is None:
-            return Owners(None, None, None)
-        with self._access.reading(tenant_id) as transaction:
-            row = transaction.one(sql.FIND_OWNERS, tenant_id=tenant_id, user=scope.user)
-        if row is None:
-            return Owners(None, None, None)
-        key = TenantKey(version=row[2], provider=row[3], key_id=row[4], wrapped=row[5], floor=row[6])
-        return Owners(tenant_id=row[0], user_id=row[1], tenant_key=key)
-
-    def create(self, scope: Scope, new: NewSession, *, owners: Owners, limits: SessionLimits) -> None:
+    def create(self, scope: Scope, new: NewSession, *, owners: Owners) -> None:
         """
-        Write a new session, and its tenant and user where `owners` has none.
+        Write a new session, and its tenant and user where `owners` has none. On PostgreSQL in one round trip.
 
-        :param limits: See `SessionLimits`.
-        :raises Conflict: If somebody else created one of them meanwhile. Nothing was written; look again.
-        :raises QuotaExceeded: If the user or the tenant may have no further session.
+        :raises Conflict: If somebody else created one of them meanwhile, or rotated the tenant's key away. Nothing was
+            written; look again.
+        :raises QuotaExceeded: If the user or the tenant may have no further session. Nothing was written.
+        :raises SessionNotFound: If the user or the tenant has ended. Nothing was written.
         :raises StoreFull: If the disk is full, or was and its reserve cannot be made again.
         """
         self._access.database.require_room()
         ids = new.ids
-        last: tuple[Charge, ...] = ()
         try:
             # A new key may have SQLite merge pages of others; and an expired session of this name loses its own here.
             with self._access.writing(ids.tenant_id, shred=True) as transaction:
                 self._write(transaction, scope, new, owners)
-                of_user, of_tenant = limits(transaction, ids)
-                charges = (
-                    Charge("user", ids.user_id, add_sessions=1, limit_sessions=of_user),
-                    Charge("tenant", ids.tenant_id, add_sessions=1, limit_sessions=of_tenant),
-                )
-                if owners.user_id is None:
-                    # Whoever is refused is gone afterwards, and so is what would tell why.
-                    for each in charges:
-                        charge(transaction, ids.tenant_id, each)
-                else:
-                    last = charges
-                    charge_last(transaction, ids.tenant_id, *last)
+                charge_session(transaction, ids.tenant_id, ids.user_id, defaults=self._defaults)
         except NotCharged:
-            with self._access.reading(ids.tenant_id) as transaction:
-                reason = refusal(transaction, ids.tenant_id, *last)
-            raise reason or Conflict("Somebody has freed room since; look again.") from None
+            raise self._refusal(ids, owners) or Conflict("Somebody has freed room since; look again.") from None
+
+    def _refusal(self, ids: Ids, owners: Owners) -> Exception | None:
+        tenant_id, user_id = ids.tenant_id, ids.user_id
+        with self._access.reading(tenant_id) as transaction:
+            limits = effective_limits(transaction, tenant_id, user_id, tenant_id, defaults=self._defaults)
+            charges = charges_of_session(limits, user_id, tenant_id)
+            # Whoever was new is gone again.
+            new = {tenant_id, user_id} - {owners.tenant_id, owners.user_id}
+            return refusal(transaction, tenant_id, *charges, unknown=new)
 
     def _write(self, transaction: Transaction, scope: Scope, new: NewSession, owners: Owners) -> None:
         ids, now = new.ids, self._moments.parameter()
+        session = {"tenant_id": ids.tenant_id, "session_id": ids.session_id}
         if owners.tenant_id is None:
             transaction.later(sql.ADD_TENANT, tenant_id=ids.tenant_id, name=scope.tenant, now_us=now)
             transaction.later(sql.ADD_TENANT_KEY, tenant_id=ids.tenant_id, now_us=now, **_columns(new.tenant_key))
@@ -177,14 +180,11 @@ class SessionTable:
         if owners.user_id is None:
             transaction.later(sql.ADD_USER, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.user, now_us=now)
             open_counters(transaction, ids.tenant_id, ids.user_id)
-        for (expired,) in transaction.all(
-            sql.EXPIRED_OF_NAME, tenant_id=ids.tenant_id, user_id=ids.user_id, name=scope.session, now_us=now
-        ):
-            end_session(transaction, ids.tenant_id, expired)
+        if owners.expired_id is not None:
+            end_expired(transaction, ids.tenant_id, owners.expired_id, now_us=now)
         transaction.later(
             sql.ADD_SESSION,
-            tenant_id=ids.tenant_id,
-            session_id=ids.session_id,
+            **session,
             user_id=ids.user_id,
             name=scope.session,
             idle_us=new.idle_us,
@@ -193,7 +193,15 @@ class SessionTable:
             result_lifetime_us=new.result_lifetime_us,
             now_us=now,
         )
-        add_session_key(transaction, ids, new.session_key, now_us=now)
+        key = new.session_key
+        transaction.later(
+            sql.ADD_SESSION_KEY,
+            **session,
+            version=key.version,
+            tenant_key_version=key.tenant_key_version,
+            wrapped=key.wrapped,
+            now_us=now,
+        )
         open_counters(transaction, ids.tenant_id, ids.session_id)
         if new.limits != Limits():
             write_limits(transaction, ids.tenant_id, ids.session_id, new.limits)
@@ -269,6 +277,14 @@ def end_session(transaction: Transaction, tenant_id: str, session_id: str) -> in
     return transaction.execute(sql.DROP_KEYS, tenant_id=tenant_id, session_id=session_id)
 
 
+def end_expired(transaction: Transaction, tenant_id: str, session_id: str, *, now_us: int) -> None:
+    """Do the same for a session that was found expired a moment ago, if it still is or somebody else has ended it."""
+    session = {"tenant_id": tenant_id, "session_id": session_id}
+    transaction.later(sql.END_EXPIRED, **session, now_us=now_us)
+    transaction.later(sql.CLOSE_ENDED, **session)
+    transaction.later(sql.DROP_KEYS_OF_ENDED, **session)
+
+
 def end_many_sessions(transaction: Transaction, sessions: Iterable[tuple[str, str]]) -> None:
     """
     Do the same for many, whose rows this transaction has locked.
@@ -283,32 +299,17 @@ def end_many_sessions(transaction: Transaction, sessions: Iterable[tuple[str, st
     transaction.execute_many(sql.DROP_KEYS, rows)
 
 
-def add_session_key(transaction: Transaction, ids: Ids, key: SessionKey, *, now_us: int) -> None:
-    """
-    Give a session a key that was wrapped outside the transaction.
-
-    :raises Conflict: If a rotation has removed the tenant's key that wraps it. Nothing was written; look again.
-    """
-    added = transaction.execute(
-        sql.ADD_SESSION_KEY,
-        tenant_id=ids.tenant_id,
-        session_id=ids.session_id,
-        version=key.version,
-        tenant_key_version=key.tenant_key_version,
-        wrapped=key.wrapped,
-        now_us=now_us,
-    )
-    if added != 1:
-        raise Conflict("The tenant's key was rotated meanwhile.")
-
-
 def _opened(row: tuple[Any, ...]) -> OpenedSession:
     return OpenedSession(
         ids=Ids(row[0], row[1], row[2]),
         session_key=SessionKey(version=row[3], tenant_key_version=row[4], wrapped=row[5]),
-        tenant_key=TenantKey(version=row[4], provider=row[6], key_id=row[7], wrapped=row[8], floor=row[9]),
+        tenant_key=_tenant_key(row),
         touch_due=bool(row[10]),
     )
+
+
+def _tenant_key(row: tuple[Any, ...]) -> TenantKey:
+    return TenantKey(version=row[4], provider=row[6], key_id=row[7], wrapped=row[8], floor=row[9])
 
 
 def _columns(key: TenantKey) -> Mapping[str, Any]:

@@ -10,12 +10,12 @@ import pytest
 
 from tenancy import Lifetime, Session, SessionManager, SessionNotFound
 from tenancy.backend import Backend
-from tenancy.catalogue import charges, counters
-from tenancy.catalogue.charges import Charge
+from tenancy.catalogue import counters
+from tenancy.catalogue.charges import Charge, NotCharged, charge_last
 from tenancy.catalogue.erasure import Erasing
 from tenancy.catalogue.reclaim import Removed
 from tenancy.catalogue.result_rows import Doomed, NewResult, StoredResult
-from tenancy.catalogue.sessions import Ids, end_session
+from tenancy.catalogue.sessions import Ids, end_expired, end_session
 from tenancy.quotas import Usage
 from tenancy.references import Reference, parse_reference
 from tests.core.ledger import Ledger
@@ -122,7 +122,7 @@ OF_A_SESSION: dict[str, tuple[Step, Any]] = {
         lambda b, room: b.across.reclaim.release(sessions=[room.ids], results=[room.doomed]),
         None,
     ),
-    "charge": (lambda b, room: _within(b, charges.charge, room, Charge("session", room.ids.session_id)), REFUSED),
+    "charge": (lambda b, room: _within(b, charge_last, room, Charge("session", room.ids.session_id)), REFUSED),
     "refund": (lambda b, room: _within(b, counters.refund, room, room.ids.session_id, size_bytes=1), None),
     "close": (lambda b, room: _within(b, counters.close_counters, room, room.ids.session_id), None),
     "forget counters": (lambda b, room: _within(b, counters.remove_counters, room, room.ids.session_id), None),
@@ -145,7 +145,7 @@ def answers(backend: Backend, steps: dict[str, tuple[Step, Any]], room: Room) ->
     found = {}
     for name, (step, expected) in steps.items():
         answer: Any = REFUSED
-        with suppress(SessionNotFound):
+        with suppress(SessionNotFound, NotCharged):
             answer = step(backend, room)
         if answer != expected:
             found[name] = answer
@@ -179,6 +179,25 @@ def test_the_same_steps_do_something_where_the_ids_belong_together(
         changes = answers(backend, {name: step}, room) or ledger.snapshot() != before
         assert changes, name
     assert people.ann.ids != people.bob.ids
+
+
+def test_ids_of_which_one_is_somebody_elses_end_nothing_that_has_expired(
+    manager: SessionManager, backend: Backend, people: People, ledger: Ledger
+) -> None:
+    def end(room: Room) -> None:
+        now_us = backend.catalogue.sessions._moments.parameter()
+        _within(backend, end_expired, room, room.ids.session_id, now_us=now_us)
+
+    before = ledger.snapshot()
+    # It has not expired.
+    end(people.ann)
+    assert ledger.snapshot() == before
+    manager.clock.advance(timedelta(days=40))
+    for what, room in people.foreign():
+        end(room)
+        assert ledger.snapshot() == before, what
+    end(people.ann)
+    assert ledger.snapshot() != before
 
 
 def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from stores.sql import Transaction
 from tenancy import Lifetime, Receipt, SessionManager, SessionNotFound
-from tenancy.catalogue.charges import charge_last
+from tenancy.catalogue.charges import charge_session
 from tests.conftest import ManagerFactory
 
 _SESSIONS = 60
@@ -76,15 +77,16 @@ def test_a_session_created_while_its_tenant_is_erased_deadlocks_nobody(
     other = make_manager(durability="process")
     erasures: list[Future[Receipt]] = []
 
-    def charge_late(*arguments: Any) -> None:
+    def charge_late(transaction: Transaction, *arguments: Any, **named: Any) -> None:
         if not erasures:
             # Everything is written but the charge; another process now goes as far as it gets.
+            transaction.say()
             erasures.append(pool.submit(other.erase_tenant, tenant="t"))
             with suppress(NotDone):
                 erasures[0].result(_PATIENCE_SECONDS)
-        charge_last(*arguments)
+        charge_session(transaction, *arguments, **named)
 
-    monkeypatch.setattr("tenancy.catalogue.sessions.charge_last", charge_late)
+    monkeypatch.setattr("tenancy.catalogue.sessions.charge_session", charge_late)
     with ThreadPoolExecutor(1) as pool:
         created = manager.session(tenant="t", user="u", session="new")
     # It was first, and the erasure took it along.

@@ -169,7 +169,7 @@ def test_a_reader_that_is_overtaken_by_one_rotation_after_the_other_gives_up(
 def test_a_session_is_created_though_the_key_over_its_tenants_is_rotated_away_at_that_moment(
     session: Session, manager: SessionManager, rotate_away: Rotate, between: Between, user: str, state: str
 ) -> None:
-    between(SessionTable, "find_owners", *[lambda: rotate_away(state=state)] * 2)
+    between(SessionTable, "find", *[lambda: rotate_away(state=state)] * 2)
     handle = manager.session(tenant="acme", user=user, session="late")
     assert handle.read(handle.write(TEXT)) == TEXT
 
@@ -181,7 +181,7 @@ def test_a_session_is_created_though_its_tenant_was_erased_after_its_key_was_rot
         rotate_away()
         manager.erase_tenant(tenant="acme")
 
-    between(SessionTable, "find_owners", rotate_and_erase)
+    between(SessionTable, "find", rotate_and_erase)
     handle = manager.session(tenant="acme", user="ann", session="late")
     assert handle.read(handle.write(TEXT)) == TEXT
 
@@ -196,7 +196,7 @@ def test_a_session_of_a_tenant_whose_key_is_gone_without_a_rotation_is_refused_a
     refusal: type[Exception],
 ) -> None:
     take_away(make_manager, add_primary(make_manager.key_file, "unused"), state)
-    looks = between(SessionTable, "find_owners")
+    looks = between(SessionTable, "find")
     with pytest.raises(refusal):
         manager.session(tenant="acme", user="ann", session="late")
     assert len(looks) == 2

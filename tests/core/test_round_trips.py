@@ -3,14 +3,17 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
-from tenancy import Session, SessionManager
+from tenancy import Lifetime, Limits, Session, SessionManager
 from tests.conftest import ManagerFactory
 
+HOUR = timedelta(hours=1)
 WHO = {"tenant": "acme", "user": "ann", "session": "chat"}
 
 
@@ -80,3 +83,27 @@ def test_a_session_that_is_there_is_opened_in_one_round_trip(make_manager: Manag
     with counted(manager, tmp_path / "trace") as found:
         manager.session(**WHO)
     assert found == [1]
+
+
+@pytest.mark.parametrize(
+    ("trips", "who", "settings"),
+    [
+        (2, {}, {}),
+        (2, {}, {"limits": Limits(session_bytes=1000), "lifetime": Lifetime(idle=HOUR)}),
+        (2, {"session": "expired"}, {}),
+        (2, {"user": "new"}, {}),
+        # Its name is looked up, and nothing is there to be looked at.
+        (2, {"tenant": "new"}, {}),
+    ],
+    ids=["session", "limits", "expired", "user", "tenant"],
+)
+def test_a_new_session_takes_this_many_round_trips(
+    make_manager: ManagerFactory, tmp_path: Path, trips: int, who: dict[str, str], settings: dict[str, Any]
+) -> None:
+    manager = make_manager(durability="process")
+    manager.session(**WHO)
+    manager.session(**{**WHO, "session": "expired"}, lifetime=Lifetime(idle=HOUR))
+    manager.clock.advance(HOUR)
+    with counted(manager, tmp_path / "trace") as found:
+        manager.session(**{**WHO, "session": "later", **who}, **settings)
+    assert found == [trips]

@@ -227,7 +227,7 @@ def questions(two: Two) -> dict[str, tuple[Statement, Callable[[], dict[str, Any
     page = {"page": 100, "after_tenant": "", "after_session": "", "now_us": now}
     return {
         "open": (session_statements.FIND, lambda: {**tenant, "user": "ann", "session": "chat", "now_us": now}),
-        "owners": (session_statements.FIND_OWNERS, lambda: {**tenant, "user": "ann"}),
+        "owners": (session_statements.FIND, lambda: {**tenant, "user": "ann", "session": "none", "now_us": now}),
         "sessions": (session_statements.LIST_TENANT, lambda: {**tenant, **page}),
         "results": (result_statements.LIST, lambda: {**session, "before": 2**62, "page": 100}),
         "limits": (counters._READ_LIMITS, lambda: {**tenant, "owner_id": ids.user_id}),
