@@ -29,7 +29,7 @@ _LIMITS: Final[Mapping[str, Mapping[str, int]]] = {
     # Two segments at most and the last chunk, compressed; the card with the table of segments.
     "4 KB page of 1 MB": {STATEMENTS: 1, CALLS: 14, OPENS: 1, OPENED: 56 * 1024},
     "open an existing session": {STATEMENTS: 1, CALLS: 6},
-    "open a new session": {STATEMENTS: 16, COMMITS: 1, CALLS: 60, DURABLE_SYNCS: 1},
+    "open a new session": {STATEMENTS: 10, COMMITS: 1, CALLS: 50, DURABLE_SYNCS: 1},
 }
 _STORED: Final = {"4 KB": 0.37, "64 KB": 0.24, "1 MB": 0.20}
 

@@ -24,7 +24,7 @@ from tenancy import SessionManager
 #: What libpq calls the socket in the folder that it is told.
 _SOCKET: Final = ".s.PGSQL.5432"
 _HEAD_BYTES: Final = 5
-#: What each takes now; of the two openings, what they should. Whoever makes one less lowers its limit.
+#: What each takes now. Whoever makes one less lowers its limit.
 _LIMITS: Final = {
     "write 4 KB": 2,
     "write 64 KB": 2,
