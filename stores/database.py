@@ -202,6 +202,10 @@ class DatabaseNamespace:
 
     def destroy(self) -> None:
         """Remove every blob of this room, in several transactions unless joined to one."""
+        if self._transaction is not None:
+            self._store._require_open()
+            self._transaction.later(self._store._statements.delete_all, **self._room)
+            return
         removed = _DELETES_AT_ONCE
         while removed == _DELETES_AT_ONCE:
             with self._writing() as transaction:
@@ -257,6 +261,7 @@ class _Statements:
         self.insert = Statement(sa.insert(table))
         self.whole = Statement(sa.select(sa.case((right_size, columns.data))).where(is_blob))
         self.delete = Statement(sa.delete(table).where(is_blob))
+        self.delete_all = Statement(sa.delete(table).where(in_room))
         self.delete_some = Statement(sa.delete(table).where(in_room, columns.name.in_(some.scalar_subquery())))
         self.blobs_after = Statement(
             sa.select(columns.name, size, columns.created_at_us)

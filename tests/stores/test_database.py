@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from stores.connections import create_sqlite_file
-from stores.database import DatabaseNamespace, DatabaseStore, blob_table
+from stores.database import _DELETES_AT_ONCE, DatabaseNamespace, DatabaseStore, blob_table
 from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, Conflict, StoreDenied, StoreUnavailable
 from stores.names import mint_name
 from stores.sql import Database, Statement, Transaction
@@ -117,6 +117,28 @@ def test_a_joined_removal_is_undone_with_the_callers_transaction(
     with pytest.raises(GivenUp):
         remove_and_give_up()
     assert room.get(NAME, size_bytes=5) == b"bytes"
+
+
+def test_a_joined_room_goes_in_one_statement_however_much_is_in_it(
+    database: Database, room: DatabaseNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2 * _DELETES_AT_ONCE + 1):
+        room.put(mint_name(), b"x")
+    said: list[str] = []
+    with database.writing() as transaction:
+        for how in ("execute", "later"):
+            monkeypatch.setattr(Transaction, how, _told(said, getattr(Transaction, how)))
+        room.joined(transaction).destroy()
+    assert len(said) == 1
+    assert list(room.list()) == []
+
+
+def _told(said: list[str], real: Any) -> Any:
+    def tell(transaction: Transaction, statement: Statement, **parameters: Any) -> Any:
+        said.append(statement.compiled(transaction._dialect)[0])
+        return real(transaction, statement, **parameters)
+
+    return tell
 
 
 def test_a_joined_room_is_still_that_room(database: Database, room: DatabaseNamespace) -> None:
