@@ -99,13 +99,9 @@ class Backend:
 
         return drop
 
-    def drop_all(self, ids: Ids) -> Callable[[Transaction], None]:
-        """Return what deletes all of a session's blobs inside a transaction of the catalogue's."""
-
-        def drop(transaction: Transaction) -> None:
-            self._joined(ids, transaction).destroy()
-
-        return drop
+    def drop_all(self, ids: Ids, transaction: Transaction) -> None:
+        """Delete all of a session's blobs inside a transaction of the catalogue's."""
+        self._joined(ids, transaction).destroy()
 
     def destroy_files(self, ids: Ids) -> None:
         """Remove whatever a session has outside the catalogue's database."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby, islice
 from typing import Final, TypeVar
 
 from stores.errors import Conflict, StoreError, StoreFull
@@ -23,6 +24,9 @@ from tenancy.unknown import MaybeBeingWritten, rescue
 
 #: How many of a tenant's expired sessions, and of its expired results, a refused charge reclaims at most.
 RECLAIM_ON_REFUSAL: Final = 16
+
+#: The rows of so many sessions go in one transaction at most. More would save little and keep other writers waiting.
+SESSIONS_AT_ONCE: Final = 20
 
 #: More at once would only keep everybody else waiting; and databases count rows in 32 bits.
 MAX_BATCH_SIZE: Final = 100_000
@@ -125,7 +129,10 @@ class Cleaner:
                     yield from (partial(_done, self.finish, one, results) for one in doomed)
             for ended in _pages(self._reclaim.claim_ended, batch_size):
                 sessions.update(ended)
-                yield from (partial(_done, self.remove_session, ids, sessions) for ids in ended)
+                # The first by itself and in one step, so that a run that has no time for more has done something.
+                yield partial(_done, self.remove_session, ended[0], sessions)
+                for together in _together(ended[1:]):
+                    yield from self._removing(together, sessions)
         finally:
             # Stopped half way, or something could not be removed. If not even this works, the leases run out.
             if results or sessions:
@@ -133,6 +140,31 @@ class Cleaner:
                     self._reclaim.release(sessions=sessions, results=results)
         yield from (partial(self.carry_out, erasing) for erasing in self._catalogue.erasure.unfinished())
         yield self._sweep
+
+    def _removing(self, together: list[Ids], left: set[Ids], *, shred: bool = False) -> Iterator[Callable[[], Removed]]:
+        """Remove sessions of one tenant, first the files of each, then their rows; take off `left` what is done."""
+        emptied: list[Ids] = []
+        yield from (partial(self._empty, ids, emptied, shred=shred) for ids in together)
+        waiting = 0
+        while len(emptied) not in (0, waiting):
+            waiting = len(emptied)
+            yield partial(self._remove_first, emptied, left, shred=shred)
+        # Something is wrong with one of these, which must not keep the others.
+        yield from (partial(_done, partial(self._remove_rows, shred=shred), ids, left) for ids in emptied)
+
+    def _empty(self, ids: Ids, emptied: list[Ids], *, shred: bool) -> Removed:
+        self._destroy_files(ids, shred=shred)
+        emptied.append(ids)
+        return Removed()
+
+    def _remove_first(self, emptied: list[Ids], left: set[Ids], *, shred: bool) -> Removed:
+        """Remove the rows of as many of these as one transaction may, and take them off; none if one is refused."""
+        done: list[Removed] = []
+        with contextlib.suppress(StoreError):
+            done = self._reclaim.remove_sessions(emptied, drop=self._backend.drop_all, shred=shred)
+        left.difference_update(emptied[: len(done)])
+        del emptied[: len(done)]
+        return sum(done, Removed())
 
     def _sweep(self) -> Removed:
         self._backend.store.sweep()
@@ -166,12 +198,19 @@ class Cleaner:
         :param shred: Somebody asked for all of it to be removed, files that no row speaks of included. Otherwise those
             are set aside.
         """
-        if not shred:
-            rescue(self._backend.store, self._catalogue.audit, ids)
         # Bytes first: a crash in between leaves rows that the next cleanup finds. The other order would leave bytes
         # that nobody counts.
+        self._destroy_files(ids, shred=shred)
+        return self._remove_rows(ids, shred=shred)
+
+    def _destroy_files(self, ids: Ids, *, shred: bool) -> None:
+        if not shred:
+            rescue(self._backend.store, self._catalogue.audit, ids)
         self._backend.destroy_files(ids)
-        return self._reclaim.remove_session(ids, drop=self._backend.drop_all(ids), shred=shred)
+
+    def _remove_rows(self, ids: Ids, *, shred: bool = False) -> Removed:
+        (removed,) = self._reclaim.remove_sessions([ids], drop=self._backend.drop_all, shred=shred)
+        return removed
 
     def finish(self, doomed: Doomed) -> Removed:
         """Remove the bytes and then the row of a result that is being deleted."""
@@ -202,8 +241,8 @@ class Cleaner:
         removed = Removed()
         while ended := self._reclaim.ended_of(erasing.tenant_id, user_id=erasing.user_id, page=500):
             before = removed
-            for ids in ended:
-                removed += self.remove_session(ids, shred=True)
+            for together in _together(ended):
+                removed = sum((step() for step in self._removing(together, set(), shred=True)), removed)
             if removed == before:
                 # Another process holds the rest; it, or the next cleanup, will finish.
                 return removed
@@ -236,6 +275,14 @@ def _pages(find: Callable[..., list[_T]], size: int) -> Iterator[list[_T]]:
             if not found:
                 return
             yield found
+
+
+def _together(ended: list[Ids]) -> Iterator[list[Ids]]:
+    """Part sessions into those that one transaction may remove: a tenant's, in the order in which all wait for them."""
+    in_turn = sorted(ended, key=lambda ids: (ids.tenant_id, ids.session_id))
+    for _, of_tenant in groupby(in_turn, key=lambda ids: ids.tenant_id):
+        while some := list(islice(of_tenant, SESSIONS_AT_ONCE)):
+            yield some
 
 
 def _done(work: Callable[[_T], Removed], one: _T, left: set[_T]) -> Removed:

@@ -43,6 +43,7 @@ _OPEN: Final = Statement(
 )
 _CLOSE: Final = Statement(USAGE.update().where(*COUNTERS_OF_ONE).values(open=0))
 _REMOVE: Final = Statement(USAGE.delete().where(*COUNTERS_OF_ONE))
+_TAKE: Final = Statement(USAGE.delete().where(*COUNTERS_OF_ONE).returning(USAGE.c.used_bytes))
 _READ: Final = Statement(
     sa.select(USAGE.c.open, USAGE.c.used_bytes, USAGE.c.results, USAGE.c.sessions).where(*COUNTERS_OF_ONE)
 )
@@ -117,6 +118,17 @@ def remove_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> 
     """Forget an owner's counters and limits."""
     transaction.later(_REMOVE, tenant_id=tenant_id, owner_id=owner_id)
     transaction.later(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+
+
+def take_counters(transaction: Transaction, tenant_id: str, owner_id: str) -> int:
+    """
+    Forget an owner's counters and limits. Waits for writers that are about to commit, and counts what they charged.
+
+    :returns: How many bytes it had been charged.
+    """
+    transaction.later(_REMOVE_LIMITS, tenant_id=tenant_id, owner_id=owner_id)
+    row = transaction.one(_TAKE, tenant_id=tenant_id, owner_id=owner_id)
+    return 0 if row is None else row[0]
 
 
 def remove_all_limits(transaction: Transaction, tenant_id: str) -> None:

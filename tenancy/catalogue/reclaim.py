@@ -5,7 +5,7 @@ Keys go first, so that a batch is unreadable in one transaction; bytes second; r
 anybody. Work is claimed with a lease rather than held in a transaction, so any number of workers run without a leader.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,15 +13,20 @@ from typing import Any, Final
 from stores.sql import Statement, Transaction
 from tenancy.catalogue import reclaim_statements as sql
 from tenancy.catalogue.access import Access
-from tenancy.catalogue.counters import read_counters, refund, remove_counters
+from tenancy.catalogue.counters import refund, take_counters
 from tenancy.catalogue.full_disk import even_on_a_full_disk
 from tenancy.catalogue.moments import Moments
 from tenancy.catalogue.result_rows import Doomed
 from tenancy.catalogue.results import LEASE_US
-from tenancy.catalogue.sessions import Ids, end_many_sessions, end_session
+from tenancy.catalogue.session_statements import DROP_KEYS
+from tenancy.catalogue.sessions import Ids, end_many_sessions
 
 #: How long a worker has an ended session to itself.
 CLAIM_US: Final = 60 * 1_000_000
+#: One transaction removes no further session after so many results or so many bytes, so that other writers get their
+#: turn.
+RESULTS_AT_ONCE: Final = 200
+BYTES_AT_ONCE: Final = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +83,50 @@ class ReclaimTable:
             return [Ids(*row) for row in transaction.all(statement, page=page, **only)]
 
     @even_on_a_full_disk
-    def remove_session(self, ids: Ids, *, drop: Callable[[Transaction], None], shred: bool = False) -> Removed:
+    def remove_sessions(
+        self, sessions: Sequence[Ids], *, drop: Callable[[Ids, Transaction], None], shred: bool = False
+    ) -> list[Removed]:
         """
-        Remove an ended session's rows and refund them, in one transaction. Its files must be gone already.
+        Remove the rows of ended sessions and refund them, in one transaction. Their files must be gone already.
 
-        :param drop: Removes the session's blobs from this database, in the same transaction.
+        :param sessions: All of one tenant's, in the order in which everybody waits for them.
+        :param drop: Removes a session's blobs from this database, in the same transaction.
         :param shred: Overwrite the pages, for an erasure.
-        :returns: What went; nothing if somebody else had done it.
+        :returns: What went of each; nothing of one that somebody else had removed. Those at the end that it is silent
+            about are left for another call: together they would keep other writers waiting.
         """
+        tenant_id = sessions[0].tenant_id
+        done: list[Removed] = []
+        total, of_users = Removed(), dict[str, Removed]()
+        with self._access.writing(tenant_id, shred=shred) as transaction:
+            for ids in sessions:
+                removed = self._remove_rows(transaction, ids, drop=drop)
+                done.append(removed)
+                if removed.sessions:
+                    of_users[ids.user_id] = of_users.get(ids.user_id, Removed()) + removed
+                    total += removed
+                if total.results >= RESULTS_AT_ONCE or total.size_bytes >= BYTES_AT_ONCE:
+                    break
+            if of_users:
+                if shred:
+                    self._access.mark_shredding(transaction)
+                _give_back(transaction, tenant_id, of_users, total)
+        return done
+
+    @staticmethod
+    def _remove_rows(transaction: Transaction, ids: Ids, *, drop: Callable[[Ids, Transaction], None]) -> Removed:
         only = {"tenant_id": ids.tenant_id, "session_id": ids.session_id}
-        with self._access.writing(ids.tenant_id, shred=shred) as transaction:
-            if transaction.one(sql.LOCK, **only) is None:
-                return Removed()
-            if shred:
-                self._access.mark_shredding(transaction)
-            count = transaction.execute(sql.DELETE_RESULTS, **only)
-            drop(transaction)
-            # Its keys went when it ended; this call only makes sure, for a session ended by hand.
-            end_session(transaction, ids.tenant_id, ids.session_id)
-            # The session's own counter says what these rows were charged: a delete that ran beside this one has
-            # taken its row and its refund together, and the DELETE above has waited for it.
-            size, _, _ = read_counters(transaction, ids.tenant_id, ids.session_id)
-            remove_counters(transaction, ids.tenant_id, ids.session_id)
-            transaction.execute(sql.DELETE_SESSION, **only)
-            transaction.execute(
-                sql.ADD_TO_RECEIPT, of_tenant=ids.tenant_id, of_user=ids.user_id, add_results=count, add_bytes=size
-            )
-            for owner_id in (ids.user_id, ids.tenant_id):
-                refund(transaction, ids.tenant_id, owner_id, size_bytes=size, results=count, sessions=1)
-        return Removed(sessions=1, results=count, size_bytes=size)
+        if transaction.one(sql.LOCK, **only) is None:
+            return Removed()
+        count = transaction.execute(sql.DELETE_RESULTS, **only)
+        drop(ids, transaction)
+        # They went when it ended; this only makes sure, for a session ended by hand.
+        transaction.later(DROP_KEYS, **only)
+        # The session's own counter says what these rows were charged: a delete that ran beside this one has taken its
+        # row and its refund together, and the DELETE above has waited for it.
+        size_bytes = take_counters(transaction, ids.tenant_id, ids.session_id)
+        transaction.later(sql.DELETE_SESSION, **only)
+        return Removed(sessions=1, results=count, size_bytes=size_bytes)
 
     def doom_expired(self, *, page: int, tenant_id: str | None = None) -> list[Doomed]:
         """Make up to `page` expired results of live sessions unreadable. Their bytes and rows are still there."""
@@ -172,6 +192,29 @@ class ReclaimTable:
         if tenant_id is None:
             return self._access.writing_across(shred=shred)
         return self._access.writing(tenant_id, shred=shred)
+
+
+def _give_back(transaction: Transaction, tenant_id: str, of_users: Mapping[str, Removed], of_tenant: Removed) -> None:
+    # Last of all, users before their tenant: whoever holds a session may be waiting for these.
+    in_turn = sorted(of_users.items())
+    for user_id, removed in in_turn:
+        transaction.later(
+            sql.ADD_TO_RECEIPT,
+            of_tenant=tenant_id,
+            of_user=user_id,
+            add_sessions=removed.sessions,
+            add_results=removed.results,
+            add_bytes=removed.size_bytes,
+        )
+    for owner_id, removed in (*in_turn, (tenant_id, of_tenant)):
+        refund(
+            transaction,
+            tenant_id,
+            owner_id,
+            size_bytes=removed.size_bytes,
+            results=removed.results,
+            sessions=removed.sessions,
+        )
 
 
 def _doom_row(row: tuple[Any, ...], now: int) -> dict[str, Any]:

@@ -155,7 +155,7 @@ ADD_TO_RECEIPT: Final = Statement(
         .scalar_subquery(),
     )
     .values(
-        sessions=RECEIPTS.c.sessions + 1,
+        sessions=RECEIPTS.c.sessions + sa.bindparam("add_sessions", type_=sa.BigInteger),
         results=RECEIPTS.c.results + sa.bindparam("add_results", type_=sa.BigInteger),
         size_bytes=RECEIPTS.c.size_bytes + sa.bindparam("add_bytes", type_=sa.BigInteger),
     )

@@ -117,7 +117,10 @@ OF_A_SESSION: dict[str, tuple[Step, Any]] = {
     "names": (lambda b, room: b.catalogue.audit.names(room.ids.tenant_id, room.ids.session_id), set()),
     "committed": (lambda b, room: list(b.catalogue.audit.committed(room.ids)), []),
     "is_committed": (lambda b, room: b.catalogue.audit.is_committed(room.ids, room.stored), False),
-    "remove_session": (lambda b, room: b.across.reclaim.remove_session(room.ids, drop=lambda _: None), Removed()),
+    "remove_sessions": (
+        lambda b, room: b.across.reclaim.remove_sessions([room.ids], drop=lambda *_: None),
+        [Removed()],
+    ),
     "release": (
         lambda b, room: b.across.reclaim.release(sessions=[room.ids], results=[room.doomed]),
         None,
@@ -171,7 +174,7 @@ def test_the_same_steps_do_something_where_the_ids_belong_together(
 ) -> None:
     steps = OF_A_USER | OF_A_SESSION
     # These tidy up after what others have begun; see below and in the tests of cleanup.
-    steps = {name: step for name, step in steps.items() if name not in ("remove_session", "remove", "release")}
+    steps = {name: step for name, step in steps.items() if name not in ("remove_sessions", "remove", "release")}
     manager.clock.advance(timedelta(hours=2))
     for name, step in steps.items():
         room = Room.of(manager.session(tenant="acme", user="ann", session=f"for {name}"))
@@ -207,7 +210,7 @@ def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(
     assert len(backend.across.reclaim.end_expired(page=10)) == 4
     assert len(backend.across.reclaim.claim_ended(page=10)) == 4
     before = ledger.snapshot()
-    steps = {name: OF_A_SESSION[name] for name in ("abandon", "forget", "remove", "remove_session", "release", "end")}
+    steps = {name: OF_A_SESSION[name] for name in ("abandon", "forget", "remove", "remove_sessions", "release", "end")}
     for what, room in people.foreign():
         assert {what: answers(backend, steps, room)} == {what: {}}
         assert ledger.snapshot() == before, what
@@ -226,7 +229,7 @@ def test_ids_of_which_one_is_somebody_elses_reclaim_nothing(
         "foreign user": [],
         "foreign tenant": [],
     }
-    assert backend.across.reclaim.remove_session(ann, drop=lambda _: None) == Removed(1, 2, 200)
+    assert reclaim.remove_sessions([ann], drop=lambda *_: None) == [Removed(1, 2, 200)]
 
 
 def test_room_is_made_among_a_tenants_own_sessions_and_results(

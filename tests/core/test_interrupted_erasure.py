@@ -40,7 +40,7 @@ def stop_between_bytes_and_rows(manager: SessionManager, patch: pytest.MonkeyPat
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    patch.setattr("tenancy.catalogue.reclaim.ReclaimTable.remove_session", die)
+    patch.setattr("tenancy.catalogue.reclaim.ReclaimTable.remove_sessions", die)
 
 
 def stop_before_the_end(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:

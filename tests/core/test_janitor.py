@@ -61,16 +61,16 @@ class HeldStep:
         self._under_way, self._go_on = threading.Event(), threading.Event()
         self.removed: list[int] = []
         table = type(manager._backend.across.reclaim)
-        real = table.remove_session
+        real = table.remove_sessions
 
         def remove(reclaim: Any, *arguments: Any, **settings: Any) -> Any:
             self._under_way.set()
             assert self._go_on.wait(PATIENCE)
             done = real(reclaim, *arguments, **settings)
-            self.removed.append(done.sessions)
+            self.removed.append(sum(removed.sessions for removed in done))
             return done
 
-        monkeypatch.setattr(table, "remove_session", remove)
+        monkeypatch.setattr(table, "remove_sessions", remove)
 
     def wait(self) -> None:
         assert self._under_way.wait(PATIENCE)

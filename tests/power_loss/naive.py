@@ -120,7 +120,7 @@ def _rows_gone_then_files() -> Iterator[None]:
 
     def remove_session(cleaner: Cleaner, ids: Ids, *, shred: bool = False) -> Removed:
         backend = cleaner._backend
-        removed = cleaner._reclaim.remove_session(ids, drop=backend.drop_all(ids), shred=shred)
+        (removed,) = cleaner._reclaim.remove_sessions([ids], drop=backend.drop_all, shred=shred)
         backend.destroy_files(ids)
         return removed
 
