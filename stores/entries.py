@@ -56,10 +56,14 @@ def open_directory(parent: int, name: str, *, owner: int, create: bool = False) 
     """
     if name not in (TRASH, QUARANTINE):
         require_name(name)
-    if create:
+    try:
+        descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
+    except FileNotFoundError:
+        if not create:
+            raise
         with suppress(FileExistsError):
             make_directory(parent, name)
-    descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
+        descriptor = os.open(name, _OPEN_DIRECTORY, dir_fd=parent)
     try:
         _make_private(descriptor, owner=owner)
     except BaseException:
@@ -212,6 +216,25 @@ def unlink(directory: int, name: str) -> bool:
                 raise
             return False
     return True
+
+
+def unlink_each(directory: int, names: Sequence[str]) -> list[str]:
+    """
+    Do the same with several.
+
+    :returns: Those that are directories.
+    """
+    directories = []
+    for name in names:
+        # Nearly all are files that are there: nothing but this is done for those.
+        try:
+            os.unlink(name, dir_fd=directory)
+        except FileNotFoundError:
+            continue
+        except (IsADirectoryError, PermissionError):
+            if not unlink(directory, name):
+                directories.append(name)
+    return directories
 
 
 @contextmanager

@@ -234,7 +234,8 @@ class FilesystemNamespace:
             moved = self._move_to_trash(root)
             store._directories.forget((self._outer, self._inner))
             if moved is not None:
-                store._trash.empty(root.descriptor, name=moved)
+                store._trash.empty(root.descriptor, name=moved, and_others=True)
+                return
             # What others left behind must not make this call fail. `sweep` is where it is reported.
             with suppress(OSError, StoreError):
                 store._trash.empty(root.descriptor)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from stores.entries import TRASH, names_in, opened_as_found, opened_directory, unlink
-from stores.errors import StoreUnavailable
+from stores.entries import TRASH, opened_as_found, opened_directory, unlink, unlink_each
+from stores.errors import StoreError, StoreUnavailable
 from stores.names import mint_name
 
 #: Ten thousand unlinks in a row keep an ext4 journal busy for a minute: so many, then a pause.
@@ -41,39 +41,55 @@ class Trash:
         with opened_directory(root, TRASH, owner=self._owner, create=True) as trash:
             return self._move(trash, directory=directory, name=name)
 
-    def empty(self, root: int, *, name: str | None = None) -> None:
+    def empty(self, root: int, *, name: str | None = None, and_others: bool = False) -> None:
         """
         Remove what is in the trash.
 
         :param name: One entry, as `take` returned it; without it, all of them.
+        :param and_others: After that one, what others have left behind, as far as that can be removed.
         """
         with suppress(FileNotFoundError), opened_directory(root, TRASH, owner=self._owner) as trash:
-            waiting = names_in(trash) if name is None else [name]
-            while waiting:
-                waiting += self._remove(trash, waiting.pop())
+            self._remove_all(trash, os.listdir(trash) if name is None else [name])
+            if and_others:
+                # This must not make the call fail. Emptying all of the trash is where it is reported.
+                with suppress(OSError, StoreError):
+                    self._remove_all(trash, os.listdir(trash))
 
     def empty_in_place(self, directory: int, *, name: str) -> None:
         """Remove an entry of `directory` and all in it without moving it first, so that it needs no room anywhere."""
-        waiting = [name]
+        self._remove_all(directory, [name])
+
+    def _remove_all(self, trash: int, waiting: list[str]) -> None:
         while waiting:
-            waiting += self._remove(directory, waiting.pop())
+            waiting += self._remove(trash, waiting.pop())
 
     def _remove(self, trash: int, name: str) -> list[str]:
-        if unlink(trash, name):
-            return []
         planted = []
         # Here and below: what is missing, another worker has removed between two steps of ours.
         with suppress(FileNotFoundError):
-            with opened_as_found(trash, name) as room:
-                for count, entry in enumerate(names_in(room)):
-                    if count and count % UNLINKS_AT_ONCE == 0:
-                        self._sleep(PAUSE_SECONDS)
-                    if not unlink(room, entry):
+            try:
+                with opened_as_found(trash, name) as room:
+                    for entry in self._unlink_at_a_pace(room):
                         # A store makes none this deep. Moved up here it needs no recursion, however deep it goes on.
                         with suppress(FileNotFoundError):
                             planted.append(self._move(trash, directory=room, name=entry))
-            self._remove_directory(trash, name)
+            except OSError as error:
+                # No directory, or a link to one: some systems say the one, some the other.
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                unlink(trash, name)
+            else:
+                self._remove_directory(trash, name)
         return planted
+
+    def _unlink_at_a_pace(self, room: int) -> list[str]:
+        """Unlink whatever is no directory, and return what is one."""
+        names, directories = os.listdir(room), []
+        for start in range(0, len(names), UNLINKS_AT_ONCE):
+            if start:
+                self._sleep(PAUSE_SECONDS)
+            directories += unlink_each(room, names[start : start + UNLINKS_AT_ONCE])
+        return directories
 
     @staticmethod
     def _remove_directory(trash: int, name: str) -> None:

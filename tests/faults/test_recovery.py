@@ -190,7 +190,7 @@ def trash_is_not_emptied_again(patch: pytest.MonkeyPatch) -> None:
     """What an interruption leaves in the trash stays there."""
     empty = Trash.empty
 
-    def only_this(own: Trash, root: int, *, name: str | None = None) -> None:
+    def only_this(own: Trash, root: int, *, name: str | None = None, and_others: bool = False) -> None:
         if name is not None:
             empty(own, root, name=name)
 

@@ -58,6 +58,22 @@ def record_syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return synced
 
 
+def record_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list that grows by the name of each of `CALLS` that is made."""
+    made: list[str] = []
+
+    def wrap(call: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def record(*arguments: Any, **options: Any) -> Any:
+            made.append(call)
+            return real(*arguments, **options)
+
+        return record
+
+    for call in CALLS:
+        monkeypatch.setattr(os, call, wrap(call, getattr(os, call)))
+    return made
+
+
 def fail_on_call(monkeypatch: pytest.MonkeyPatch, number: int, code: int) -> Callable[[], bool]:
     """
     Let the system refuse the call of this number, counted over all `CALLS`, once.

@@ -3,6 +3,7 @@
 import errno
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,7 @@ from stores.errors import StoreDenied
 from stores.filesystem import FilesystemStore
 from stores.names import mint_name
 from stores.trash import PAUSE_SECONDS, UNLINKS_AT_ONCE
-from tests.stores.files import INNER, NAME, OUTER, files_below
+from tests.stores.files import INNER, NAME, OUTER, files_below, record_calls
 
 
 @pytest.fixture
@@ -159,6 +160,28 @@ def test_a_large_room_is_emptied_at_a_pace(root: Path) -> None:
     assert pauses == [PAUSE_SECONDS, PAUSE_SECONDS]
     assert files_below(root) == []
     store.close()
+
+
+@pytest.mark.parametrize("files", [0, 1, 50])
+def test_a_room_takes_one_call_for_each_file_and_few_others(
+    store: FilesystemStore, monkeypatch: pytest.MonkeyPatch, files: int
+) -> None:
+    # There is a trash, and another room beside this one.
+    for inner in ("j" * 32, "k" * 32, INNER):
+        store.namespace(OUTER, inner).put(NAME, b"x")
+    store.namespace(OUTER, "j" * 32).destroy()
+    room = store.namespace(OUTER, INNER)
+    room.delete(NAME)
+    for _ in range(files):
+        room.put(mint_name(), b"x")
+    with monkeypatch.context() as patch:
+        calls = record_calls(patch)
+        room.destroy()
+        made = Counter(calls)
+    assert made.pop("unlink", 0) == files
+    # The directory above, the trash twice, and the room, which this process had open as well; its own directory, and
+    # the attempt to remove the one above; what is in the room, and what else is in the trash.
+    assert made == {"open": 4, "fstat": 3, "close": 5, "rename": 1, "rmdir": 2, "listdir": 2}
 
 
 def test_many_workers_empty_rooms_and_trash_at_once(root: Path) -> None:
