@@ -278,9 +278,11 @@ def test_round_trips_are_counted_between_the_library_and_the_server() -> None:
 @pytest.mark.timeout(300)
 def test_a_cleanup_is_timed_until_nothing_can_be_read_until_rows_are_gone_and_in_files() -> None:
     rows = list(cleanup_rows(2, sessions=2_000))
-    works = ["end 400 of 2,000 sessions", "reclaim sessions", "remove 200 files of a session"]
-    assert [row.work for row in rows] == works
-    assert all(row.value and row.goal for row in rows)
+    ending, removing = "end 200 of 2,000 sessions", "remove 200 files of a session"
+    assert [row.work for row in rows] == [ending, ending, "reclaim sessions", removing, removing]
+    assert all(row.value for row in rows)
+    # What is measured beside its bare steps has its goal in the line above.
+    assert [bool(row.goal) for row in rows] == [True, False, True, True, False]
 
 
 def test_a_figure_with_a_unit_is_held_to_its_goal_and_a_row_without_one_to_none() -> None:
