@@ -1,5 +1,6 @@
 """Blobs as rows, in SQLite or PostgreSQL."""
 
+import builtins
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -167,16 +168,21 @@ class DatabaseNamespace:
         return self.get_ranges(name, ((start, length),), size_bytes=size_bytes)[0]
 
     def get_ranges(self, name: str, ranges: Sequence[tuple[int, int]], *, size_bytes: int) -> Sequence[bytes]:
-        """Return parts of a blob, in one query. The database reads only them."""
+        """Return parts of a blob, two in a query. The database reads only them."""
         require_name(name)
         require_ranges(ranges, size_bytes=size_bytes)
-        given: dict[str, int] = {}
-        for number, (start, length) in enumerate(ranges):
-            given |= {f"first{number}": start + 1, f"length{number}": length}
-        parts = self._store._statements.parts(len(ranges))
+        statements = self._store._statements
+        parts: builtins.list[bytes] = []
         with self._reading() as transaction:
-            row = transaction.one(parts, **self._room, name=name, size_bytes=size_bytes, **given)
-        return [_checked(row, at) for at in range(len(ranges))]
+            for first in range(0, len(ranges), 2):
+                some = ranges[first : first + 2]
+                given: dict[str, int] = {}
+                for number, (start, length) in enumerate(some):
+                    given |= {f"first{number}": start + 1, f"length{number}": length}
+                statement = statements.two_parts if len(some) == 2 else statements.one_part
+                row = transaction.one(statement, **self._room, name=name, size_bytes=size_bytes, **given)
+                parts += [_checked(row, at) for at in range(len(some))]
+        return parts
 
     def delete(self, name: str) -> None:
         """Make sure there is no blob of this name."""
@@ -256,10 +262,24 @@ class _Statements:
         )
         some = sa.select(columns.name).where(in_room).limit(sa.literal_column(str(_DELETES_AT_ONCE)))
 
-        self._data, self._right_size, self._is_blob = columns.data, right_size, is_blob
-        self._parts: dict[int, Statement] = {}
+        one, two = (
+            sa.case(
+                (
+                    right_size,
+                    sa.func.substr(
+                        columns.data,
+                        sa.bindparam(f"first{number}", type_=sa.Integer),
+                        sa.bindparam(f"length{number}", type_=sa.Integer),
+                    ),
+                )
+            )
+            for number in range(2)
+        )
+
         self.insert = Statement(sa.insert(table))
         self.whole = Statement(sa.select(sa.case((right_size, columns.data))).where(is_blob))
+        self.one_part = Statement(sa.select(one).where(is_blob))
+        self.two_parts = Statement(sa.select(one, two).where(is_blob))
         self.delete = Statement(sa.delete(table).where(is_blob))
         self.delete_all = Statement(sa.delete(table).where(in_room))
         self.delete_some = Statement(sa.delete(table).where(in_room, columns.name.in_(some.scalar_subquery())))
@@ -276,20 +296,3 @@ class _Statements:
             .order_by(columns.outer_name, columns.inner_name)
             .limit(sa.literal_column(str(_PAGE)))
         )
-
-    def parts(self, count: int) -> Statement:
-        """Return what asks for so many parts of a blob."""
-        found = self._parts.get(count)
-        if found is None:
-            wanted = (
-                sa.func.substr(
-                    self._data,
-                    sa.bindparam(f"first{number}", type_=sa.Integer),
-                    sa.bindparam(f"length{number}", type_=sa.Integer),
-                )
-                for number in range(count)
-            )
-            found = self._parts[count] = Statement(
-                sa.select(*(sa.case((self._right_size, part)) for part in wanted)).where(self._is_blob)
-            )
-        return found

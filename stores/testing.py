@@ -138,7 +138,7 @@ class BlobStoreContract(QuarantineContract):
     def test_several_ranges_are_exactly_those_parts_in_that_order(self, room: Namespace) -> None:
         name, data = mint_name(), _content(100_000)
         room.put(name, data)
-        for ranges in ([(5, 10)], [(99_000, 1000), (0, 16_400), (3, 0)], [(7, 7), (7, 7)]):
+        for ranges in ([(5, 10)], [(99_000, 1000), (0, 16_400), (3, 0)], [(7, 7), (7, 7)], [(1, 2)] * 4):
             found = room.get_ranges(name, ranges, size_bytes=100_000)
             assert list(found) == [data[start : start + length] for start, length in ranges]
             assert {type(part) for part in found} == {bytes}

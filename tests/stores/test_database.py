@@ -305,6 +305,8 @@ def test_a_blob_of_a_wrong_size_never_travels(database: Database, room: Database
     keys = {"outer_name": OUTER, "inner_name": INNER, "name": NAME, "size_bytes": 5}
     with database.reading() as transaction:
         assert transaction.one(statements.whole, **keys) == (None,)
-        parts = {"first0": 1, "length0": 2, "first1": 2, "length1": 3}
-        assert transaction.one(statements.parts(2), **keys, **parts) == (None, None)
-        assert transaction.one(statements.parts(2), **{**keys, "size_bytes": 1000}, **parts) == (b"xx", b"xxx")
+        one, other = {"first0": 1, "length0": 2}, {"first1": 2, "length1": 3}
+        assert transaction.one(statements.one_part, **keys, **one) == (None,)
+        assert transaction.one(statements.two_parts, **keys, **one, **other) == (None, None)
+        right = {**keys, "size_bytes": 1000}
+        assert transaction.one(statements.two_parts, **right, **one, **other) == (b"xx", b"xxx")
