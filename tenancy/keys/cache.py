@@ -31,7 +31,7 @@ class KeyCache:
         self._lock = ProcessLock()
         # In the order they were put in, so that the oldest are the first.
         self._kept: OrderedDict[tuple[Hashable, ...], tuple[float, SecretKey]] = OrderedDict()
-        # When the first of them is too old.
+        # When the first of them is too old, or earlier; never later.
         self._first_end = math.inf
 
     def get(self, identity: tuple[Hashable, ...]) -> SecretKey | None:
@@ -65,14 +65,12 @@ class KeyCache:
         with self._lock:
             for identity in [each for each in self._kept if each[0] == whose]:
                 self._kept.pop(identity)[1].close()
-            self._look_at_first()
 
     def close(self) -> None:
         """Overwrite and forget every key. The cache stays usable, and empty until the next `put`."""
         with self._lock:
             while self._kept:
                 self._drop_oldest()
-            self._look_at_first()
 
     def __len__(self) -> int:
         return len(self._kept)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tenancy.errors import KeyUnavailable, ResultCorrupt
 from tenancy.keys.material import SecretKey
 from tenancy.sealing.envelope import MAX_NAME_CHARS, Card, open_card, open_whole, seal, size_of_text
+from tenancy.sealing.segments import SEGMENT_BYTES, cut
 from tests.crypto.conftest import BINDING, CARD
 
 any_text = st.text(st.characters(codec=None), max_size=300)  # lone surrogates included
@@ -142,6 +143,24 @@ def test_bytes_have_no_characters_and_no_lines():
     envelope, _ = seal(b"a\nb", key=KEY, key_version=1, binding=BINDING, card=CARD)
     contents = open_card(envelope, key=KEY, binding=BINDING)
     assert (contents.total_chars, contents.total_lines) == (None, None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("a\n\u00e9\u6f22\U0001f600\ud800"), st.integers(1, 40_000)), max_size=6))
+def test_each_segment_takes_as_many_characters_as_it_can_hold(runs):
+    text = "".join(character * count for character, count in runs)
+    _, segments, table = cut(text, compress=False)
+    assert b"".join(segments) == text.encode("utf-8", "surrogatepass")
+    assert tuple(map(len, segments)) == table.plain_bytes
+    at = 0
+    for segment, chars, newlines in zip(segments, table.chars, table.newlines, strict=True):
+        assert segment == text[at : at + chars].encode("utf-8", "surrogatepass")
+        assert newlines == text.count("\n", at, at + chars)
+        at += chars
+        assert len(segment) <= SEGMENT_BYTES
+        if at < len(text):
+            assert len(segment) + len(text[at].encode("utf-8", "surrogatepass")) > SEGMENT_BYTES
+    assert at == len(text)
 
 
 @settings(max_examples=30)

@@ -106,6 +106,8 @@ def changed_rows(rows):
         changes += [{"version": version} for version in (0, 2, -1, 1 << 64)]
         if position:
             changes += [{"tenant_key_version": version} for version in (0, 2, -1)]
+        else:
+            changes += [{"floor": key.version + 1}]
         for change in changes:
             row = replace(key, **change)
             yield (row, session_key) if position == 0 else (tenant_key, row)
@@ -483,6 +485,28 @@ def test_the_cache_overwrites_a_key_that_is_put_again():
     cache.put("a", SecretKey(b"2" * 32))
     assert is_closed(kept)
     assert bytes_of(cache.get("a")) == b"2" * 32
+
+
+def test_a_key_that_leaves_while_it_is_handed_out_is_not_there():
+    cache = KeyCache(entries=3, seconds=10.0, monotonic=Time())
+    cache.put("a", SecretKey(bytes(32)))
+    # What another thread does to it just after it was found.
+    cache._kept["a"][1].close()
+    assert cache.get("a") is None
+
+
+def test_a_key_that_is_put_after_all_others_have_left_grows_old_as_well():
+    time = Time()
+    cache = KeyCache(entries=3, seconds=10.0, monotonic=time)
+    for empty in (cache.close, lambda: cache.drop("b")):
+        cache.put("bc", SecretKey(bytes(32)))
+        empty()
+        cache.put("a", SecretKey(bytes(32)))
+        time.seconds += 9.0
+        assert cache.get("a") is not None
+        time.seconds += 1.0
+        assert cache.get("a") is None
+        assert len(cache) == 0
 
 
 def test_no_thread_ever_gets_a_key_that_another_ones_eviction_touched():
