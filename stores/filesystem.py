@@ -36,8 +36,8 @@ from stores.roots import open_root
 from stores.system_errors import is_full, translated
 from stores.trash import Trash
 
-#: How often a room is made again when its outer directory, being empty, is removed at the same moment.
 _ROOM_GONE: Final = "The room was destroyed while it was written to."
+#: How often a room is made again when its outer directory, being empty, is removed at the same moment.
 _ATTEMPTS: Final = 8
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -173,13 +173,12 @@ class FilesystemNamespace:
         """Return parts of a blob. Its file is opened once, and only they are read."""
         require_name(name)
         require_ranges(ranges, size_bytes=size_bytes)
-        owner = self._store._owner
-        # A kept directory may be one that another process has destroyed and made again. Only what is missing needs a
-        # second look, since names are never used twice.
+        # A kept directory may be one that another process has destroyed and made again: what is missing is looked for
+        # once more. What is there is right, since names are never used twice.
         for trusts_kept in (True, False):
             room_as_it_is = self._room(trusts_kept=trusts_kept)
             with translated(reading=True), suppress(FileNotFoundError), room_as_it_is as (_, room):
-                return read_file(room.descriptor, name, ranges, size_bytes=size_bytes, owner=owner)
+                return read_file(room.descriptor, name, ranges, size_bytes=size_bytes, owner=self._store._owner)
         raise BlobNotFound("There is no such blob.")
 
     def delete(self, name: str) -> None:
@@ -301,8 +300,7 @@ class FilesystemNamespace:
             raise StoreUnavailable(_ROOM_GONE) from None
 
     def _anchor(self, root: Directory, room: Directory) -> None:
-        # Once for each room and process, whoever made the room: that one may have died before it synced, and a file
-        # is not safe before the directories that lead to it are.
+        # Once for each room and process, whoever made it and perhaps died: a file is as safe as the way to it.
         if not room.anchored:
             with self._opened_outer(root) as outer:
                 os.fsync(outer)

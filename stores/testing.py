@@ -29,6 +29,7 @@ from stores.errors import BlobCorrupt, BlobExists, BlobNotFound, StoreUnavailabl
 from stores.hostile_names import HOSTILE_NAMES
 from stores.names import mint_name
 from stores.testing_quarantine import QuarantineContract
+from stores.testing_ranges import RangeContract, content_of
 
 #: Around the sizes at which a store may change its ways: nothing, a page, a pipe, several MiB.
 SIZES: Final = (0, 1, 100, 4095, 4096, 4097, 65_536, 1_048_577, 5_000_000)
@@ -38,7 +39,7 @@ SIZES: Final = (0, 1, 100, 4095, 4096, 4097, 65_536, 1_048_577, 5_000_000)
 Calls = tuple[Callable[[], object], ...]
 
 
-class BlobStoreContract(QuarantineContract):
+class BlobStoreContract(QuarantineContract, RangeContract):
     """What a store promises. Subclass it, call the class `Test…` and give it a fixture `store` with an empty store."""
 
     @pytest.fixture
@@ -48,7 +49,7 @@ class BlobStoreContract(QuarantineContract):
 
     @pytest.mark.parametrize("size", SIZES)
     def test_a_blob_comes_back_exactly(self, room: Namespace, size: int) -> None:
-        name, data = mint_name(), _content(size)
+        name, data = mint_name(), content_of(size)
         room.put(name, data)
         found = room.get(name, size_bytes=size)
         assert type(found) is bytes
@@ -77,7 +78,7 @@ class BlobStoreContract(QuarantineContract):
 
         def work(number: int) -> int:
             for turn in range(8):
-                room, name, data = rooms[(number + turn) % 4], mint_name(), _content(1000 + number)
+                room, name, data = rooms[(number + turn) % 4], mint_name(), content_of(1000 + number)
                 room.put(name, data)
                 assert room.get(name, size_bytes=len(data)) == data
                 if turn % 2:
@@ -124,42 +125,6 @@ class BlobStoreContract(QuarantineContract):
             room.get(name, size_bytes=wrong)
         with pytest.raises(BlobCorrupt):
             room.get_range(name, start=0, length=min(wrong, 3), size_bytes=wrong)
-
-    @pytest.mark.parametrize(
-        ("start", "length"), [(0, 0), (0, 1), (0, 100_000), (1, 99_999), (99_999, 1), (100_000, 0), (40_000, 20_000)]
-    )
-    def test_a_range_is_exactly_that_part(self, room: Namespace, start: int, length: int) -> None:
-        name, data = mint_name(), _content(100_000)
-        room.put(name, data)
-        found = room.get_range(name, start=start, length=length, size_bytes=100_000)
-        assert type(found) is bytes
-        assert found == data[start : start + length]
-
-    def test_several_ranges_are_exactly_those_parts_in_that_order(self, room: Namespace) -> None:
-        name, data = mint_name(), _content(100_000)
-        room.put(name, data)
-        for ranges in ([(5, 10)], [(99_000, 1000), (0, 16_400), (3, 0)], [(7, 7), (7, 7)], [(1, 2)] * 4):
-            found = room.get_ranges(name, ranges, size_bytes=100_000)
-            assert list(found) == [data[start : start + length] for start, length in ranges]
-            assert {type(part) for part in found} == {bytes}
-
-    def test_several_ranges_are_refused_like_one(self, room: Namespace) -> None:
-        name = mint_name()
-        with pytest.raises(BlobNotFound):
-            room.get_ranges(name, [(0, 1), (1, 1)], size_bytes=5)
-        room.put(name, b"12345")
-        with pytest.raises(BlobCorrupt):
-            room.get_ranges(name, [(0, 1), (1, 1)], size_bytes=6)
-        for ranges in ([(0, 1), (4, 2)], []):
-            with pytest.raises(ValueError, match="range"):
-                room.get_ranges(name, ranges, size_bytes=5)
-
-    @pytest.mark.parametrize(("start", "length"), [(-1, 1), (0, -1), (0, 6), (5, 1), (6, 0), (-5, 10), (2**70, 1)])
-    def test_a_range_outside_of_the_size_is_refused(self, room: Namespace, start: int, length: int) -> None:
-        name = mint_name()
-        room.put(name, b"12345")
-        with pytest.raises(ValueError, match="range"):
-            room.get_range(name, start=start, length=length, size_bytes=5)
 
     def test_a_room_holds_nothing_of_another(self, store: BlobStore) -> None:
         # Names that are equal but for one character at either end, or that change places.
@@ -276,7 +241,7 @@ class BlobStoreContract(QuarantineContract):
         assert [blob.name for blob in room.list()] == [name]
         assert list(store.namespaces()) == [(outer, inner)]
 
-    def test_no_message_holds_a_name_or_content(self, store: BlobStore) -> None:
+    def test_no_message_holds_a_name_orcontent_of(self, store: BlobStore) -> None:
         outer, inner, name = mint_name(), mint_name(), mint_name()
         room = store.namespace(outer, inner)
         room.put(name, b"secret content")
@@ -314,11 +279,6 @@ class BlobStoreContract(QuarantineContract):
 
     def test_a_store_says_whether_it_joins_transactions(self, store: BlobStore, room: Namespace) -> None:
         assert store.joins_transactions is hasattr(room, "joined")
-
-
-def _content(size: int) -> bytes:
-    # No two blocks are equal, so a part from a wrong place is noticed; and every value of a byte is in it.
-    return b"".join(number.to_bytes(8, "big") for number in range(size // 8 + 1))[:size]
 
 
 def _try_put(room: Namespace, name: str, number: int) -> bool:

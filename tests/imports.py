@@ -9,7 +9,12 @@ from typing import Final
 #: Packages of this repository that each of them may import, itself aside. Never the other way round.
 _BELOW: Final = {"migrations": {"tenancy", "stores"}, "tenancy": {"stores"}, "stores": set()}
 
-_TEST_SUITES: Final = ("stores/testing.py", "stores/testing_quarantine.py", "tenancy/testing.py")
+_TEST_SUITES: Final = (
+    "stores/testing.py",
+    "stores/testing_quarantine.py",
+    "stores/testing_ranges.py",
+    "tenancy/testing.py",
+)
 #: `tenancy doctor` reports on what is installed and switched on.
 _DOCTOR: Final = "tenancy/cli/checks.py"
 #: Where a third-party package, or a driver of the standard library, may be imported. What is not listed may be

@@ -150,7 +150,7 @@ def test_a_swap_between_catalogue_and_store_lets_nothing_out_and_loses_nothing(
     place, reference = intruder.place_of(session, level), next(iter(contents))
     calls: dict[str, Callable[[], object]] = {
         "get": lambda: session.read(reference),
-        "get_range": lambda: session.read_page(reference, offset=90_000, max_chars=10).text,
+        "get_ranges": lambda: session.read_page(reference, offset=90_000, max_chars=10).text,
         "put": lambda: session.write(LARGE_BYTES),
         "delete": lambda: session.delete(reference),
     }
@@ -171,7 +171,7 @@ def test_a_swap_between_catalogue_and_store_lets_nothing_out_and_loses_nothing(
         intruder.swap(place)
         if wanted == "get" and answer is not None:
             assert answer == contents[reference]
-        if wanted == "get_range" and answer is not None:
+        if wanted == "get_ranges" and answer is not None:
             assert answer == LARGE_TEXT[90_000:90_010]
         if wanted == "put" and isinstance(answer, str):
             written.add(answer)

@@ -278,7 +278,7 @@ def read_failed(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
 
 
 def corrupt(manager: SessionManager, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("tenancy.reading.Reader._fetch", lambda *_: lambda start, length: CANARY.encode() * 20)
+    patch.setattr("tenancy.reading.Reader._fetch", lambda *_: lambda ranges: [CANARY.encode() * 20 for _ in ranges])
     run(fetching(read), session=manager.session(**WHO))
 
 
