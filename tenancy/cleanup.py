@@ -6,6 +6,7 @@ Any number of workers may run at once, without a leader; whatever one leaves hal
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +28,9 @@ RECLAIM_ON_REFUSAL: Final = 16
 
 #: The rows of so many sessions go in one transaction at most. More would save little and keep other writers waiting.
 SESSIONS_AT_ONCE: Final = 20
+#: For so long the files of further ones are removed before the rows go: a run may be stopped after each step, and what
+#: has no files any more should not be charged for long.
+STEP_SECONDS: Final = 0.1
 
 #: More at once would only keep everybody else waiting; and databases count rows in 32 bits.
 MAX_BATCH_SIZE: Final = 100_000
@@ -129,9 +133,7 @@ class Cleaner:
                     yield from (partial(_done, self.finish, one, results) for one in doomed)
             for ended in _pages(self._reclaim.claim_ended, batch_size):
                 sessions.update(ended)
-                # The first by itself and in one step, so that a run that has no time for more has done something.
-                yield partial(_done, self.remove_session, ended[0], sessions)
-                for together in _together(ended[1:]):
+                for together in _together(ended):
                     yield from self._removing(together, sessions)
         finally:
             # Stopped half way, or something could not be removed. If not even this works, the leases run out.
@@ -142,29 +144,41 @@ class Cleaner:
         yield self._sweep
 
     def _removing(self, together: list[Ids], left: set[Ids], *, shred: bool = False) -> Iterator[Callable[[], Removed]]:
-        """Remove sessions of one tenant, first the files of each, then their rows; take off `left` what is done."""
-        emptied: list[Ids] = []
-        yield from (partial(self._empty, ids, emptied, shred=shred) for ids in together)
-        waiting = 0
-        while len(emptied) not in (0, waiting):
-            waiting = len(emptied)
-            yield partial(self._remove_first, emptied, left, shred=shred)
+        """Remove sessions of one tenant, a few in a step; take off `left` what is done."""
+        waiting, refused = deque(together), list[Ids]()
+        while waiting:
+            yield partial(self._remove_some, waiting, refused, left, shred=shred)
         # Something is wrong with one of these, which must not keep the others.
-        yield from (partial(_done, partial(self._remove_rows, shred=shred), ids, left) for ids in emptied)
+        yield from (partial(_done, partial(self._remove_rows, shred=shred), ids, left) for ids in refused)
 
-    def _empty(self, ids: Ids, emptied: list[Ids], *, shred: bool) -> Removed:
-        self._destroy_files(ids, shred=shred)
-        emptied.append(ids)
-        return Removed()
+    def _remove_some(self, waiting: deque[Ids], refused: list[Ids], left: set[Ids], *, shred: bool) -> Removed:
+        """
+        Take off `waiting` as many as there is time for in one step, and remove the files of each, then all their rows.
 
-    def _remove_first(self, emptied: list[Ids], left: set[Ids], *, shred: bool) -> Removed:
-        """Remove the rows of as many of these as one transaction may, and take them off; none if one is refused."""
-        done: list[Removed] = []
+        :param refused: Gets those whose rows could not be removed together.
+        """
+        emptied: list[Ids] = []
+        end = self._monotonic() + STEP_SECONDS
+        while waiting and (not emptied or self._monotonic() < end):
+            try:
+                self._destroy_files(waiting[0], shred=shred)
+            except StoreError:
+                if emptied:
+                    # First come the rows of those before it, which are charged for files that are gone. It is met
+                    # again by the next step.
+                    break
+                waiting.popleft()
+                raise
+            emptied.append(waiting.popleft())
+        removed = Removed()
         with contextlib.suppress(StoreError):
-            done = self._reclaim.remove_sessions(emptied, drop=self._backend.drop_all, shred=shred)
-        left.difference_update(emptied[: len(done)])
-        del emptied[: len(done)]
-        return sum(done, Removed())
+            while emptied:
+                done = self._reclaim.remove_sessions(emptied, drop=self._backend.drop_all, shred=shred)
+                removed = sum(done, removed)
+                left.difference_update(emptied[: len(done)])
+                del emptied[: len(done)]
+        refused += emptied
+        return removed
 
     def _sweep(self) -> Removed:
         self._backend.store.sweep()

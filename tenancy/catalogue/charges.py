@@ -83,7 +83,7 @@ def _limit_set_at(owner: str, field: str) -> "sa.ScalarSelect[int]":
 
 def _charging_session(level: str, *owners: str) -> Statement:
     """
-    Charge one session within the limit that holds at this moment.
+    Charge one session within the limit that is set when the statement begins.
 
     :param owners: The parameters that say whose limits count, the narrowest first. The first is charged.
     """

@@ -141,21 +141,21 @@ class ReclaimTable:
     @even_on_a_full_disk
     def release(self, *, sessions: Iterable[Ids], results: Iterable[Doomed]) -> None:
         """Give back what was claimed or taken over and not removed, so that the next worker need not wait for it."""
+        # Sessions, and then results, each in the order in which everybody waits for them. Not together: whoever removes
+        # a session holds its results, and may be waiting for the next session.
+        in_turn = sorted((ids.tenant_id, ids.session_id) for ids in sessions)
+        with self._access.writing_across() as transaction:
+            transaction.execute_many(
+                sql.RELEASE_SESSION, [{"of_tenant": tenant, "of_session": session} for tenant, session in in_turn]
+            )
+        doomed = sorted((one.ids.tenant_id, one.ids.session_id, one.number) for one in results)
         now = self._moments.parameter()
         with self._access.writing_across() as transaction:
             transaction.execute_many(
-                sql.RELEASE_SESSION, [{"of_tenant": ids.tenant_id, "of_session": ids.session_id} for ids in sessions]
-            )
-            transaction.execute_many(
                 sql.RELEASE_RESULT,
                 [
-                    {
-                        "of_tenant": doomed.ids.tenant_id,
-                        "of_session": doomed.ids.session_id,
-                        "of_number": doomed.number,
-                        "now_us": now,
-                    }
-                    for doomed in results
+                    {"of_tenant": tenant, "of_session": session, "of_number": number, "now_us": now}
+                    for tenant, session, number in doomed
                 ],
             )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tenancy import ConfigurationError, Lifetime, Session, SessionManager
+from tenancy import ConfigurationError, Lifetime, Session, SessionManager, cleanup
 from tenancy.cleanup import Cleaner, CleanupReport
 from tests.core.interposed import Killed, Store
 from tests.core.ledger import Ledger
@@ -156,8 +156,10 @@ def counting(steps: int) -> Callable[[], float]:
 @pytest.mark.case(139)
 @pytest.mark.case(126)
 def test_a_bounded_cleanup_says_so_and_the_next_one_carries_on_at_once(
-    manager: SessionManager, open_session: Open, ledger: Ledger
+    manager: SessionManager, open_session: Open, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A step for each session.
+    monkeypatch.setattr(cleanup, "STEP_SECONDS", 0)
     fill(open_session, sessions=6)
     kept = open_session("kept", lifetime=Lifetime(idle=10 * HOUR, result=HOUR))
     for _ in range(6):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenancy import ConfigurationError, Lifetime, Session, SessionManager, StorageUnavailable
+from tenancy import ConfigurationError, Lifetime, Session, SessionManager, StorageUnavailable, cleanup
 from tenancy.cleanup import CleanupReport
 from tenancy.janitor import Janitor, Rounds
 from tests.conftest import INLINE_BYTES, ManagerFactory
@@ -57,6 +57,8 @@ class HeldStep:
     """A step of a cleanup that does not end before its manager is being closed."""
 
     def __init__(self, manager: SessionManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        # A step for each session.
+        monkeypatch.setattr(cleanup, "STEP_SECONDS", 0)
         self._manager = manager
         self._under_way, self._go_on = threading.Event(), threading.Event()
         self.removed: list[int] = []
