@@ -241,7 +241,7 @@ class BlobStoreContract(QuarantineContract, RangeContract):
         assert [blob.name for blob in room.list()] == [name]
         assert list(store.namespaces()) == [(outer, inner)]
 
-    def test_no_message_holds_a_name_orcontent_of(self, store: BlobStore) -> None:
+    def test_no_message_holds_a_name_or_content(self, store: BlobStore) -> None:
         outer, inner, name = mint_name(), mint_name(), mint_name()
         room = store.namespace(outer, inner)
         room.put(name, b"secret content")
